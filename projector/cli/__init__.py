@@ -83,7 +83,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def called(argv: list[str]) -> int:
-    """Returns the same for a caller in Python: raises what is wrong."""
+    """Runs one command for a caller in Python and returns 0. Raises what is wrong instead of printing it."""
     parsed = parse(_parser(), argv)
     parsed.command(parsed)
     return 0

@@ -1,4 +1,4 @@
-"""Tables and lines as one JSON document, for commands whose figures have no document of their own."""
+"""Writes tables and lines as one JSON document, for commands whose figures have no document of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def aside(json_wanted: bool) -> AbstractContextManager[object]:
-    """Where stdout is a document, what is told on the way goes to stderr."""
+    """Returns a context in which prints go to stderr where stdout is to hold a JSON document, and to stdout elsewhere."""
     return redirect_stdout(sys.stderr) if json_wanted else nullcontext()
 
 
@@ -21,7 +21,7 @@ def write(content: Mapping[str, Any]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it."""
+    """Returns ``value`` as JSON can hold it: sets and tuples as lists, NumPy numbers as Python's, infinity as None."""
     if isinstance(value, float) and not abs(value) < float("inf"):
         return None
     if isinstance(value, Mapping):

@@ -58,7 +58,7 @@ def register(parser: Parser) -> None:
 
 
 def _goal(text: str) -> tuple[float, str]:
-    """An amount and its unit: days, s (of a step) or tokens/s, for argparse."""
+    """Parses ``--within`` for argparse: an amount and its unit, which is days, s (of a step) or tokens/s."""
     number, unit = text, "days"
     for ending, named in (("/s", "tokens/s"), ("s", "s")):
         if text.endswith(ending):
@@ -81,8 +81,8 @@ def _gpus(text: str) -> int | str:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Of one GPU: its ``case`` with the GPUs that were chosen, and the best of ``found`` with the ``plan`` of the whole run
-    and the words of the command that projects it; ``refused``: why there is none."""
+    """The answer for one GPU: its ``case`` with the GPUs that were chosen, the best of ``found`` with the ``plan`` of
+    the whole run and the words of the ``command`` that projects it; ``refused``: why no layout was found."""
 
     case: Case
     found: Found | None = None
@@ -109,10 +109,10 @@ def _run(options: argparse.Namespace) -> None:
     problems: list[Problem] = []
     answers = []
     for name in names or [None]:
-        mine = copy(options)
-        mine.gpu = name
+        single = copy(options)
+        single.gpu = name
         with adding_to(problems):
-            answers.append(answered(mine))
+            answers.append(answered(single))
     if problems:
         raise InputError(dict.fromkeys(problems))
     case, found = answers[0].case, answers[0].found
@@ -124,7 +124,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def answered(options: argparse.Namespace) -> Answer:
-    """The answer for one GPU. Raises :class:`InputError` for what is wrong with the question."""
+    """Returns the answer for one GPU. Raises :class:`InputError` for what is wrong with the question."""
     from projector.cli.inputs import blamed, read_case
     from projector.search.unfit import unfit
 
@@ -137,16 +137,16 @@ def answered(options: argparse.Namespace) -> Answer:
         )
     if fewest:
         options.gpus = 1
-    known = runs.taught(options)
-    case = known.on(read_case(options))
+    own_runs = runs.read_own(options)
+    case = own_runs.applied_to(read_case(options))
     with blamed(options):
         counts = sizes(case) if fewest else [case.workload.gpus]
-        least = 0.0  # GPUs below which not even time in proportion to them is enough
+        fewest_for_goal = 0.0  # GPUs below which not even time in proportion to them is enough
         for gpus in counts:
-            if 2 * gpus < least and gpus != counts[-1]:
+            if 2 * gpus < fewest_for_goal and gpus != counts[-1]:
                 continue
             options.gpus, quick = gpus, fewest
-            case = known.on(read_case(options))
+            case = own_runs.applied_to(read_case(options))
             try:
                 found = searched(case, options, **({"seconds": 0.0} if quick else options.budget))
             except InputError:  # no rule lets a layout through
@@ -154,46 +154,46 @@ def answered(options: argparse.Namespace) -> Answer:
                     raise
                 continue
             if found.best and options.within:
-                over, reached = _over(case, found, options)
-                best = over * (1.0 - (found.most or 0.0))  # of any layout
-                least = gpus * best
-                if best <= 1 < over:  # a longer look may find one that is fast enough
+                over, reached = _excess_over_goal(case, found, options)
+                shortest = over * (1.0 - (found.most or 0.0))  # of any layout
+                fewest_for_goal = gpus * shortest
+                if shortest <= 1 < over:  # a longer look may find one that is fast enough
                     found, quick = searched(case, options, **options.budget), False
-                    over, reached = _over(case, found, options)
+                    over, reached = _excess_over_goal(case, found, options)
                 if over > 1:
                     missed = Problem("--within", "", f"{options.within[0]:g} {options.within[1]}", reached)
                     if gpus == counts[-1]:
                         raise InputError([missed])
                     continue
             if found.best and (found.best[0].projection.memory.order == 0 or gpus == counts[-1]):
-                return _whole(case, searched(case, options, **options.budget) if quick else found, options)
+                return _with_whole_run(case, searched(case, options, **options.budget) if quick else found, options)
         return Answer(case=case, refused=unfit(found, case.cluster, 0.0, case.settings))
 
 
-def _over(case: Case, found: Found, options: argparse.Namespace) -> tuple[float, str]:
-    """How many times as long as ``--within`` has it the best takes, and what it reaches."""
-    (amount, unit), made, load = options.within, found.best[0].projection, found.best[0].workload
-    step = case.known.expect(made).middle
+def _excess_over_goal(case: Case, found: Found, options: argparse.Namespace) -> tuple[float, str]:
+    """Returns how many times as long as ``--within`` allows the best layout takes, and in words what it reaches."""
+    (amount, unit), projection, load = options.within, found.best[0].projection, found.best[0].workload
+    step = case.known.expect(projection).middle
     rate = load.recipe.global_batch_size * load.recipe.seq_length / step
     if unit == "days":
-        plan = _whole(case, found, options).plan
+        plan = _with_whole_run(case, found, options).plan
         step = plan.forecast.middle.days if plan else float("inf")
     over, reached = (amount / rate, rate) if unit == "tokens/s" else (step / amount, step)
     return over, f"{reached:,.4g} {unit}, on {load.gpus} GPUs, or less"
 
 
-def _whole(case: Case, found: Found, options: argparse.Namespace) -> Answer:
+def _with_whole_run(case: Case, found: Found, options: argparse.Namespace) -> Answer:
     from projector.cli import command
     from projector.plan.assumptions import ASSUMPTIONS
     from projector.plan.plan import plan
     from projector.plan.usual import tokens_of_a_run
 
-    load, ranges = found.best[0].workload, dict(ASSUMPTIONS)
+    load, assumptions = found.best[0].workload, dict(ASSUMPTIONS)
     if options.price is not None:
-        ranges |= options.price.at(case.cluster.gpu.name)
+        assumptions |= options.price.at(case.cluster.gpu.name)
     amount = options.tokens or tokens_of_a_run(load.model)
     try:
-        made = plan(load, case.cluster, amount, ranges, settings=case.settings, grow=False, known=case.known)
+        forecast = plan(load, case.cluster, amount, assumptions, settings=case.settings, grow=False, known=case.known)
     except Unsupported:  # failures stop it
-        made = None
-    return Answer(case=case, found=found, plan=made, command=tuple(command.words(case, load, options)))
+        forecast = None
+    return Answer(case=case, found=found, plan=forecast, command=tuple(command.words(case, load, options)))

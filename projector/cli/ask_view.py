@@ -1,4 +1,4 @@
-"""What ``projector ask`` shows: the answer for one GPU in a few sentences, for several side by side."""
+"""Shows the answer of ``projector ask``: a few sentences for one GPU, a table for several side by side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from projector.search.words import words
 
 
 def as_page(answers: Sequence[Answer], options: argparse.Namespace) -> Iterator[Line | Table]:
-    """At most 25 lines of 80 characters for one GPU."""
+    """Yields the answer for one GPU in at most 25 lines of 80 characters, for several side by side as a table."""
     if len(answers) > 1:
         yield _side_by_side(answers)
         fitting = [each for each in answers if each.found]
@@ -35,42 +35,42 @@ def as_page(answers: Sequence[Answer], options: argparse.Namespace) -> Iterator[
         yield from misfit(case, answer.refused)
         return
     best = answer.best
-    made = best.projection
-    yield next(report.head(case, made))
-    yield Line(f"{made.memory.verdict}, of {gib(made.memory.usable)}", report.verdict(case, made).style)
+    projection, memory = best.projection, best.projection.memory
+    yield next(report.head(case, projection))
+    yield Line(f"{memory.verdict}, of {gib(memory.usable)}", report.verdict(case, projection).style)
     yield Line(f"Layout: {words(best.fields)}")
     yield Line(f"{exactness(answer.found)}.", "dim")
     if answer.found.close is not None:
         yield Line(too_close(answer.found))
-    yield from expected.lines(case, made)
+    yield from expected.lines(case, projection)
     if answer.plan is not None:
-        yield Line(f"Whole run: {_run(answer, options)}")
+        yield Line(f"Whole run: {_whole_run(answer, options)}")
     chosen = (text.removeprefix("chosen ") for text in case.assumed if text.startswith("chosen "))
-    if told := ", ".join(text for text in chosen if text.partition("=")[0] not in answer.found.space.axes()):
-        yield Line(f"Chosen: {told}", "dim")
+    if defaults := ", ".join(text for text in chosen if text.partition("=")[0] not in answer.found.space.axes()):
+        yield Line(f"Chosen: {defaults}", "dim")
     yield from (Line(f"Assumed: {text}") for text in case.assumed if WHAT_IF in text)
-    yield from _start(answer)
+    yield from _start_command(answer)
 
 
-def _start(answer: Answer) -> Iterator[Line]:
+def _start_command(answer: Answer) -> Iterator[Line]:
     yield Line("Start from:", "bold")
     yield from (Line(line) for line in wrapped(answer.command))
 
 
-def _run(answer: Answer, options: argparse.Namespace) -> str:
-    """``1.41T tokens (20 per parameter): 250 days (200 to 310), 385,000 GPU-hours, …``."""
-    made = answer.plan
-    assert made is not None
-    f = made.forecast
+def _whole_run(answer: Answer, options: argparse.Namespace) -> str:
+    """Returns ``1.41T tokens (20 per parameter): 250 days (200 to 310), 385,000 GPU-hours, …``."""
+    plan = answer.plan
+    assert plan is not None
+    forecast = plan.forecast
     rule = "" if options.tokens else " (20 per parameter in use)"
     cost = (
-        f", cost {f.middle.cost:,.0f} ({f.low.cost:,.0f} to {f.high.cost:,.0f})"
-        if f.middle.cost
+        f", cost {forecast.middle.cost:,.0f} ({forecast.low.cost:,.0f} to {forecast.high.cost:,.0f})"
+        if forecast.middle.cost
         else "; --price adds cost"
     )
     return (
-        f"{tokens(made.tokens)} tokens{rule} take {lasting(made)}, {f.middle.gpu_hours:,.0f} GPU-hours, "
-        f"{f.middle.mwh:,.{0 if f.middle.mwh >= 1 else 2}f} MWh{cost}"
+        f"{tokens(plan.tokens)} tokens{rule} take {lasting(plan)}, {forecast.middle.gpu_hours:,.0f} GPU-hours, "
+        f"{forecast.middle.mwh:,.{0 if forecast.middle.mwh >= 1 else 2}f} MWh{cost}"
     )
 
 
@@ -106,18 +106,19 @@ def _side_by_side(answers: Sequence[Answer]) -> Table:
 def _column(answer: Answer) -> tuple[str, ...]:
     if answer.found is None:
         return (str(answer.case.workload.gpus), "does not fit", *(NONE,) * 11)
-    made = answer.best.projection
-    found = expected.expectation(answer.case, made)
-    at = [made.tgs * made.step_seconds / seconds for seconds in (found.middle, found.high, found.low)]
+    projection = answer.best.projection
+    step = expected.expectation(answer.case, projection)
+    tokens_per_step = projection.tgs * projection.step_seconds
+    tokens_per_s = [tokens_per_step / seconds for seconds in (step.middle, step.high, step.low)]
     plan = answer.plan.forecast.middle if answer.plan else None
     return (
-        f"{made.resolved.workload.gpus:,}",
-        made.memory.status,
-        f"{made.memory.margin_bytes / 2**30:.1f}",
-        f"{found.middle:.3f}",
-        *(f"{each:,.0f}" for each in at),
-        percent(made.mfu * at[0] / made.tgs),
-        factor(found.half_width),
+        f"{projection.resolved.workload.gpus:,}",
+        projection.memory.status,
+        f"{projection.memory.margin_bytes / 2**30:.1f}",
+        f"{step.middle:.3f}",
+        *(f"{each:,.0f}" for each in tokens_per_s),
+        percent(projection.mfu * tokens_per_s[0] / projection.tgs),
+        factor(step.half_width),
         f"{plan.days:,.1f}" if plan else NONE,
         f"{plan.gpu_hours:,.0f}" if plan else NONE,
         f"{plan.mwh:,.1f}" if plan else NONE,
@@ -126,7 +127,7 @@ def _column(answer: Answer) -> tuple[str, ...]:
 
 
 def as_document(answers: Sequence[Answer]) -> dict[str, Any]:
-    """``answers``: one a GPU, in the order of the question."""
+    """Returns the JSON document of ``answers``, one for each GPU in the order of the question."""
     return {"schema_version": 1, "command": "ask", "answers": [_values(each) for each in answers]}
 
 
@@ -142,11 +143,11 @@ def _values(answer: Answer) -> dict[str, Any]:
     if answer.found is None:
         assert answer.refused is not None
         return head | {"fits": False, "reasons": answer.refused.lines()}
-    made = answer.best.projection
+    projection = answer.best.projection
     plan = answer.plan
     return head | {
-        "fits": bool(made.memory.fits),
-        "margin": float(made.memory.margin_bytes),
+        "fits": bool(projection.memory.fits),
+        "margin": float(projection.memory.margin_bytes),
         **configuration(answer.case, answer.best),
         "gap": answer.found.gap,
         "gap_to_peak": answer.found.most,

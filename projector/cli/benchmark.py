@@ -56,36 +56,36 @@ def _timed(options: argparse.Namespace) -> None:
     from projector.projection import project
     from projector.workload.validate import problems
 
-    whole = workload(options.config)
-    wrong = problems(whole)
-    raise_all(wrong)
+    work = workload(options.config)
+    mistakes = problems(work)
+    raise_all(mistakes)
     device: Device | None = None
     if options.load_benchmark:
         cluster = _loaded_cluster(options)
     else:
         device = open_device(options.device, options.threads)
-        cluster = _described(options.cluster, device)
-    found = live.measurement(options, whole, cluster, lambda: _opened(device))
-    simulated, restored = project(whole, cluster), _step(found, whole, cluster)
+        cluster = _cluster_of(options.cluster, device)
+    measurement = live.measurement(options, work, cluster, lambda: _opened(device))
+    simulated, restored = project(work, cluster), _restored(measurement, work, cluster)
     if options.json:
         steps = {"simulated": simulated.step_seconds, "live": restored.step_seconds, "share": restored.measured_share}
         as_json.write(
             {
                 "device": device.software() if device else f"as {options.load_benchmark} says",
                 "gpu": cluster.gpu.name,
-                "layers": found.timings.source,
+                "layers": measurement.timings.source,
                 "step_seconds": steps,
-                "step": live.document(found, simulated, restored, cluster),
-                "memory": asdict(anchored(found.asked, found.timings, simulated, cluster)),
+                "step": live.document(measurement, simulated, restored, cluster),
+                "memory": asdict(anchored(measurement.asked, measurement.timings, simulated, cluster)),
             }
         )
         return
     if device:
         print(f"{device.title} as {cluster.gpu.name}; {device.software()}")
         warn(device)
-    _tell_step(whole, cluster, found, simulated, restored)
+    _print_step(work, cluster, measurement, simulated, restored)
     if options.memory:
-        show(live.memory(found, simulated, cluster))
+        show(live.memory(measurement, simulated, cluster))
 
 
 def _opened(device: Device | None) -> Device:
@@ -94,15 +94,14 @@ def _opened(device: Device | None) -> Device:
     return device or open_device()
 
 
-def _step(found: Measurement, whole: Workload, cluster: Cluster) -> Projection:
-    """The whole step from what was measured."""
+def _restored(measurement: Measurement, work: Workload, cluster: Cluster) -> Projection:
     from projector.benchmark.measured import restore
 
-    return restore(found, whole, cluster)
+    return restore(measurement, work, cluster)
 
 
 def _loaded_cluster(options: argparse.Namespace) -> Cluster:
-    """The cluster of a file of times: as stated, else of the device that they were taken on."""
+    """Returns the cluster of a file of times: the stated one, else that of the device on which they were taken."""
     from pathlib import Path
 
     from projector.benchmark import artifact
@@ -112,37 +111,37 @@ def _loaded_cluster(options: argparse.Namespace) -> Cluster:
     return catalogue.cluster(name)
 
 
-def _tell_step(
-    whole: Workload, cluster: Cluster, found: Measurement, simulated: Projection, restored: Projection
+def _print_step(
+    work: Workload, cluster: Cluster, measurement: Measurement, simulated: Projection, restored: Projection
 ) -> None:
     from projector.benchmark.measured import INSTEAD
     from projector.cli import live
     from projector.io.table import Line
     from projector.io.terminal import show
 
-    ranks, eager = found.asked.ranks, found.eager(simulated.resolved)
+    ranks, eager = measurement.asked.ranks, measurement.eager(simulated.resolved)
     rests = "on eager layers" if eager else "timed"
-    notes = [*found.notes, *filter(None, [eager])]
-    loud = [note for note in notes if note.startswith(INSTEAD)]
+    notes = [*measurement.notes, *filter(None, [eager])]
+    warnings = [note for note in notes if note.startswith(INSTEAD)]
     show(
         (
-            *(Line(note, "bad") for note in loud),
-            live.table(found, simulated, restored, cluster),
-            *(Line(f"Note: {note}") for note in notes if note not in loud),
+            *(Line(note, "bad") for note in warnings),
+            live.table(measurement, simulated, restored, cluster),
+            *(Line(f"Note: {note}") for note in notes if note not in warnings),
         )
     )
     print(
         f"Timed in the steps of a shortened model, {ranks} rank{'s' if ranks > 1 else ''} at once, layers of "
-        f"{found.timings.source}; artifacts keep every time with its spread (--save-benchmark)"
+        f"{measurement.timings.source}; artifacts keep every time with its spread (--save-benchmark)"
     )
     print(
-        f"The whole run on {whole.gpus} x {cluster.gpu.name}: simulated {simulated.step_seconds:.4g} s a step; with these "
+        f"The whole run on {work.gpus} x {cluster.gpu.name}: simulated {simulated.step_seconds:.4g} s a step; with these "
         f"layers {restored.step_seconds:.4g} s ({restored.tgs:.1f} tokens/s/GPU), "
         f"{restored.measured_share:.0%} of it {rests}"
     )
 
 
-def _described(cluster: str | None, device: Device) -> Cluster:
+def _cluster_of(cluster: str | None, device: Device) -> Cluster:
     from projector.hardware import catalogue
 
     if cluster or device.known:

@@ -1,4 +1,4 @@
-"""``projector models | gpus | clusters | frameworks``: what the catalogue holds, one line each."""
+"""Lists what the catalogue holds, one line each: ``projector models | gpus | clusters | frameworks``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PEAKS = ("bf16", "fp8", "fp4")
 
 
 def register(parser: Parser) -> None:
-    """``parser``: of one of the commands, whose name its program ends with."""
+    """Adds the arguments of one of the four commands to ``parser``, whose program ends with the name of the command."""
     command, examples = _COMMANDS[parser.prog.split()[-1]]
     add_command(parser, command, examples=examples)
     parser.add_argument(
@@ -34,7 +34,7 @@ def register(parser: Parser) -> None:
 
 
 def _chosen(options: argparse.Namespace, what: str, names: Sequence[str]) -> list[str]:
-    """The names that hold or match the pattern. Raises :class:`InputError` where none does."""
+    """Returns the names that hold or match the pattern. Raises :class:`InputError` where none does."""
     pattern = options.pattern.lower()
     wild = pattern if any(mark in pattern for mark in "*?[") else f"*{pattern}*"
     chosen = fnmatch.filter(names, wild)
@@ -48,16 +48,16 @@ def _models(options: argparse.Namespace) -> None:
     from projector.workload.parameters import count
 
     names = [name for name in zoo.names() if not zoo.is_template(name)]
-    rows, listed = [], []
+    rows, documents = [], []
     for name in _chosen(options, "models", names):
         model = zoo.load(name)
         counted = count(model)
         limits = ", ".join(model.unsupported)
         rows.append((name, _billions(counted.main), _billions(counted.active), str(model.num_layers), limits))
         sizes = {"parameters": counted.main, "active_parameters": counted.active, "num_layers": model.num_layers}
-        listed.append({"name": name, **sizes, "unsupported": model.unsupported})
+        documents.append({"name": name, **sizes, "unsupported": model.unsupported})
     if options.json:
-        as_json.write({"command": "models", "models": listed})
+        as_json.write({"command": "models", "models": documents})
         return
     columns = (Column("model", numeric=False), *map(Column, ("parameters", "active")), Column("layers", minor=1))
     if any(row[-1] for row in rows):
@@ -73,16 +73,16 @@ def _billions(parameters: int) -> str:
 def _gpus(options: argparse.Namespace) -> None:
     from projector.hardware import catalogue
 
-    rows, listed = [], []
+    rows, documents = [], []
     for name in _chosen(options, "gpus", catalogue.gpu_names()):
         gpu = catalogue.gpu(name)
         peaks = [f"{gpu.peak[t] / 1e12:.0f}" if t in gpu.peak else NONE for t in _PEAKS]
         memory = (f"{gpu.memory_bytes / 2**30:.0f}", f"{gpu.memory_bandwidth / 1e9:.0f}")
         rows.append((name, gpu.title, gpu.arch, *peaks, *memory, *_fabric(name)))
-        said = {"name": name, "title": gpu.title, "vendor": gpu.vendor, "arch": gpu.arch, "peak": gpu.peak}
-        listed.append({**said, "memory_bytes": gpu.memory_bytes, "memory_bandwidth": gpu.memory_bandwidth})
+        facts = {"name": name, "title": gpu.title, "vendor": gpu.vendor, "arch": gpu.arch, "peak": gpu.peak}
+        documents.append({**facts, "memory_bytes": gpu.memory_bytes, "memory_bandwidth": gpu.memory_bandwidth})
     if options.json:
-        as_json.write({"command": "gpus", "gpus": listed})
+        as_json.write({"command": "gpus", "gpus": documents})
         return
     columns = (
         Column("gpu", numeric=False),
@@ -104,10 +104,10 @@ def _fabric(name: str) -> tuple[str, str, str]:
     if name not in catalogue.cluster_names():
         return NONE, NONE, NONE
     cluster = catalogue.cluster(name)
-    return str(cluster.gpus_per_node), _shown(cluster.intra), _shown(cluster.inter)
+    return str(cluster.gpus_per_node), _line_rate(cluster.intra), _line_rate(cluster.inter)
 
 
-def _shown(fabric: Fabric) -> str:
+def _line_rate(fabric: Fabric) -> str:
     digits = 0 if fabric.bandwidth >= 1e10 else 1
     return f"{fabric.name}, {fabric.bandwidth / 1e9:.{digits}f}"
 
@@ -116,19 +116,19 @@ def _clusters(options: argparse.Namespace) -> None:
     from projector.hardware import catalogue
     from projector.hardware.catalogue import machine_names
 
-    rows, listed = [], []
+    rows, documents = [], []
     for name in _chosen(options, "clusters", (*catalogue.cluster_names(), *machine_names())):
         cluster = catalogue.cluster(name)
         sizes = (cluster.gpus_per_host, cluster.gpus_per_node)
-        rows.append((name, cluster.gpu.name, *map(str, sizes), _shown(cluster.intra), _shown(cluster.inter)))
+        rows.append((name, cluster.gpu.name, *map(str, sizes), _line_rate(cluster.intra), _line_rate(cluster.inter)))
         fabrics = {
             level: {"name": fabric.name, "topology": fabric.topology, "bandwidth": fabric.bandwidth}
             for level, fabric in (("intra", cluster.intra), ("inter", cluster.inter))
         }
-        said = {"name": name, "gpu": cluster.gpu.name, "gpus_per_host": sizes[0], "gpus_per_node": sizes[1]}
-        listed.append({**said, **fabrics})
+        facts = {"name": name, "gpu": cluster.gpu.name, "gpus_per_host": sizes[0], "gpus_per_node": sizes[1]}
+        documents.append({**facts, **fabrics})
     if options.json:
-        as_json.write({"command": "clusters", "clusters": listed})
+        as_json.write({"command": "clusters", "clusters": documents})
         return
     columns = (
         Column("cluster", numeric=False),
@@ -143,16 +143,16 @@ def _clusters(options: argparse.Namespace) -> None:
 def _frameworks(options: argparse.Namespace) -> None:
     from projector import frameworks
 
-    rows, listed = [], []
+    rows, documents = [], []
     chosen = _chosen(options, "frameworks", frameworks.names())
     for name in chosen:
         framework = frameworks.load(name)
         sources = framework.sources or (NONE,)
         rows.append((name, framework.title, sources[0]))
         rows += [("", "", source) for source in sources[1:]]
-        listed.append({"name": name, "title": framework.title, "sources": list(framework.sources)})
+        documents.append({"name": name, "title": framework.title, "sources": list(framework.sources)})
     if options.json:
-        as_json.write({"command": "frameworks", "frameworks": listed})
+        as_json.write({"command": "frameworks", "frameworks": documents})
         return
     columns = tuple(Column(name, numeric=False, minor=name == "title") for name in ("framework", "title", "sources"))
     show([Table(title=f"{len(chosen)} frameworks", columns=columns, rows=tuple(rows))])

@@ -1,4 +1,4 @@
-"""What flags change of the recipe that a file states."""
+"""Applies flags to the recipe that a file states."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from projector import pipeline
-from projector.cli.recipe_flags import Said, flag_of
+from projector.cli.recipe_flags import Overrides, flag_of
 from projector.errors import InputError, Problem, nearest, raise_all
 from projector.intake.loaded import Loaded
 from projector.plan.usual import SEQ_LENGTH
@@ -29,70 +29,70 @@ _NEEDED = ("micro_batch_size", "global_batch_size", "seq_length")
 USUAL = {"micro_batch_size": 1, "global_batch_size": 1, "seq_length": int(SEQ_LENGTH)}
 
 
-def changed(loaded: Loaded, options: argparse.Namespace, told: Said) -> Recipe:
+def changed(loaded: Loaded, options: argparse.Namespace, overrides: Overrides) -> Recipe:
     """Returns the recipe of the file, or of nothing, with the flags applied. Raises :class:`InputError` with everything
     that does not fit."""
     problems: list[Problem] = []
-    recipe = _stated(loaded, told, options.config or "command line", problems)
+    recipe = _stated(loaded, overrides, options.config or "command line", problems)
     if recipe is None:
         raise InputError(problems)
-    change: dict[str, Any] = {"vpp": max(recipe.vpp, stated_chunks(recipe))} if "vpp" not in told.flags else {}
-    _check_stages(recipe, told, problems)
-    change |= _dispatch(loaded, options, problems)
+    changes: dict[str, Any] = {"vpp": max(recipe.vpp, stated_chunks(recipe))} if "vpp" not in overrides.flags else {}
+    _check_stages(recipe, overrides, problems)
+    changes |= _dispatch(loaded, options, problems)
     name = options.pipeline_schedule_algorithm
     if name is not None and name not in (AUTO, ALL):
         key = _normal(name)
-        found = "zb_ilp" if key == _SOLVED else _spellings().get(key)
-        if found is None:
+        schedule = "zb_ilp" if key == _SOLVED else _spellings().get(key)
+        if schedule is None:
             expected = nearest(name, (AUTO, ALL, *_spellings()))
             problems.append(Problem("--pipeline-schedule-algorithm", "", name, expected))
-        change["pipeline_schedule"] = found
+        changes["pipeline_schedule"] = schedule
     if options.enable_zero_bubble and name in (None, AUTO):
-        change["pipeline_schedule"] = "zbv" if change.get("vpp", recipe.vpp) == 2 else _PRIMUS_NAMES["zerobubble"]
+        changes["pipeline_schedule"] = "zbv" if changes.get("vpp", recipe.vpp) == 2 else _PRIMUS_NAMES["zerobubble"]
     raise_all(problems)
-    return replace(recipe, **change)
+    return replace(recipe, **changes)
 
 
 def stated_chunks(recipe: Recipe) -> int:
-    """Chunks of a rank that a layout states; a layout which cannot be read is found by the checks of the workload."""
+    """Returns the chunks of a rank that the recipe's layout states, or ``vpp`` where the layout cannot be read."""
     try:
         return virtual_stages(recipe)
     except InputError:
         return recipe.vpp
 
 
-def _stated(loaded: Loaded, told: Said, where: str, problems: list[Problem]) -> Recipe | None:
-    """The recipe of the file with what flags say of single fields; of these alone where the file has none."""
+def _stated(loaded: Loaded, overrides: Overrides, where: str, problems: list[Problem]) -> Recipe | None:
+    """Returns the recipe of the file with the fields that flags state; only those fields where the file has no recipe."""
     base = to_mapping(loaded.recipe) if loaded.recipe else USUAL
-    missing = [known for known in fields() if known.key in _NEEDED and known.key not in {**base, **told.recipe}]
-    unsaid = [known for known in missing if known.key not in told.flags]  # the others were said wrongly, as was told
+    missing = [known for known in fields() if known.key in _NEEDED and known.key not in {**base, **overrides.recipe}]
+    unsaid = [known for known in missing if known.key not in overrides.flags]  # the others have been reported as wrong
     problems += [Problem(where, flag_of(known), "nothing", f"a value: {known.help}") for known in unsaid]
     if missing:
         return None
-    recipe, wrong = parse_recipe(merge(base, told.recipe), where)
-    problems += wrong
+    recipe, mistakes = parse_recipe(merge(base, overrides.recipe), where)
+    problems += mistakes
     return recipe
 
 
-def _check_stages(recipe: Recipe, told: Said, problems: list[Problem]) -> None:
+def _check_stages(recipe: Recipe, overrides: Overrides, problems: list[Problem]) -> None:
     layout = recipe.pipeline_model_parallel_layout
-    if "vpp" in told.flags and layout is not None and (stated := stated_chunks(recipe)) != recipe.vpp:
+    if "vpp" in overrides.flags and layout is not None and (stated := stated_chunks(recipe)) != recipe.vpp:
         expected = f"{stated}: pipeline_model_parallel_layout says where each layer is"
-        problems.append(Problem(told.flags["vpp"], "", recipe.vpp, expected))
+        problems.append(Problem(overrides.flags["vpp"], "", recipe.vpp, expected))
 
 
 def _dispatch(loaded: Loaded, options: argparse.Namespace, problems: list[Problem]) -> dict[str, Any]:
-    """DeepEP and sync-free stages; a stage from 1 on brings DeepEP with it, as in Primus-Turbo."""
+    """Returns the fields of DeepEP and sync-free stages; a stage from 1 on brings DeepEP, as in Primus-Turbo."""
     stage = options.sync_free_stage
     if not options.enable_deepep and stage is None:
         return {}
     if loaded.model.moe is None:
         flag = "--enable-deepep" if options.enable_deepep else "--sync-free-stage"
         problems.append(Problem(flag, "", loaded.model.name, "a model with experts"))
-    change: dict[str, Any] = {} if stage is None else {"sync_free_stage": stage}
+    changes: dict[str, Any] = {} if stage is None else {"sync_free_stage": stage}
     if options.enable_deepep or stage:
-        change |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
-    return change
+        changes |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
+    return changes
 
 
 def _normal(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A configuration as the command that projects it."""
+"""Writes a configuration as the command that projects it."""
 
 from __future__ import annotations
 
@@ -28,57 +28,51 @@ _BESIDE = (
 def words(case: Case, load: Workload, options: argparse.Namespace) -> list[str]:
     """Returns the words of ``projector performance`` that project ``load``, which differs from ``case`` in recipe and
     GPUs alone. Flags without which it would be the same are left out."""
-    found = list[str]()
+    arguments = list[str]()
     for name in _BESIDE:
         if (value := getattr(options, name)) is not None:
-            found += [f"--{name.replace('_', '-')}", str(value)]
-    found += [
-        word for name in ("args", "env") if getattr(options, name) for word in (f"--{name}", *getattr(options, name))
-    ]
-    found += [*options.changes, "--gpus", str(load.gpus)]
-    found += [
-        word for text in options.set if text.startswith(("model.", "gpu.", "cluster.")) for word in ("--set", text)
-    ]
+            arguments += [f"--{name.replace('_', '-')}", str(value)]
+    arguments += [w for name in ("args", "env") if (given := getattr(options, name)) for w in (f"--{name}", *given)]
+    arguments += [*options.changes, "--gpus", str(load.gpus)]
+    changes = [text for text in options.set if text.startswith(("model.", "gpu.", "cluster."))]
+    arguments += [word for text in changes for word in ("--set", text)]
     if not options.config:
-        found += [word for field in fields() if field.key in USUAL for word in _said(field, _at(load.recipe, field))]
-    start = read_case(parse(selection(), found)).workload.recipe
-    needed = [field for field in _needed(start, load, case.cluster) if options.config or field.key not in USUAL]
+        usual = [field for field in fields() if field.key in USUAL]
+        arguments += [word for field in usual for word in _flag(field, _value(load.recipe, field))]
+    stated = read_case(parse(selection(), arguments)).workload.recipe
+    needed = [field for field in _needed(stated, load, case.cluster) if options.config or field.key not in USUAL]
     if load.model.moe is not None and load.recipe.tp > 1:  # experts would be split like the rest
         needed += [field for field in fields() if field.key == "etp" and field not in needed]
-    return [
-        "projector",
-        "performance",
-        *found,
-        *(word for each in needed for word in _said(each, _at(load.recipe, each))),
-    ]
+    stating = (word for field in needed for word in _flag(field, _value(load.recipe, field)))
+    return ["projector", "performance", *arguments, *stating]
 
 
-def _needed(start: Recipe, load: Workload, cluster: Cluster) -> Iterator[Field]:
-    """Fields that must be said so that the recipe means what it does."""
+def _needed(stated: Recipe, load: Workload, cluster: Cluster) -> Iterator[Field]:
+    """Yields the fields that the command must state for the recipe to mean what it does."""
     meant, recipe = settled(load, cluster, published=False).workload, load.recipe
     for field in fields():
         name = field.path[0]
-        if getattr(recipe, name) == getattr(start, name) or _at(recipe, field) == _at(start, field):
+        if getattr(recipe, name) == getattr(stated, name) or _value(recipe, field) == _value(stated, field):
             continue
-        less = replace(recipe, **{name: getattr(start, name)})
+        shorter = replace(recipe, **{name: getattr(stated, name)})
         try:
-            same = settled(replace(load, recipe=less), cluster, published=False).workload == meant
+            same = settled(replace(load, recipe=shorter), cluster, published=False).workload == meant
         except (InputError, Unsupported):
             same = False
         if same:
-            recipe = less
+            recipe = shorter
         else:
             yield field
 
 
-def _at(recipe: Recipe, field: Field) -> Any:
+def _value(recipe: Recipe, field: Field) -> Any:
     value: Any = recipe
     for name in field.path:
         value = getattr(value, name, None)
     return value
 
 
-def _said(field: Field, value: Any) -> tuple[str, ...]:
+def _flag(field: Field, value: Any) -> tuple[str, ...]:
     flag = min(field.names, key=len).replace("_", "-")
     if value is None:
         return "--set", f"{field.key}=none"

@@ -1,4 +1,4 @@
-"""The table of ``performance --communication``, and the same as JSON values."""
+"""Makes the table of ``performance --communication``, and its rows as JSON values."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ _COLUMNS = (
 
 
 def table(rows: Sequence[Traffic]) -> Table:
-    """Returns the collectives by group with a total."""
+    """Returns the collectives of a step by group, with their total."""
     note = "MiB of one message; ms of all in a step = hidden behind compute + exposed."
-    made = listed("Communication of a step (busiest rank)", rows, _COLUMNS, note)
+    collectives = listed("Communication of a step (busiest rank)", rows, _COLUMNS, note)
     total = (sum(row.seconds for row in rows), sum(row.hidden for row in rows), sum(row.exposed for row in rows))
-    return replace(made, rows=(*made.rows, ("all", "", "", "", "", "", *map(_ms, total))), total=True)
+    return replace(collectives, rows=(*collectives.rows, ("all", "", "", "", "", "", *map(_ms, total))), total=True)
 
 
 def as_document(rows: Sequence[Traffic]) -> list[dict[str, Any]]:
-    """``bytes`` of one message, ``count`` messages a step, ``seconds`` = ``hidden_seconds`` + ``exposed_seconds``;
-    ``part``: the part of ``breakdown`` that exposed seconds are in."""
+    """Returns ``rows`` as JSON values: ``bytes`` of one message, ``count`` messages a step, ``seconds`` =
+    ``hidden_seconds`` + ``exposed_seconds``; ``part``: the part of ``breakdown`` that exposed seconds are in."""
     return [
         values(row, "collective=name group part")
         | {"operation": row.operation or None, "algorithm": row.algorithm or None}

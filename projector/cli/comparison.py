@@ -1,4 +1,4 @@
-"""Every schedule of a configuration: projected, or refused with the reason."""
+"""Projects every schedule of a configuration, or says why one is refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ bubble shrinks by less than messages grow (published comparisons stop at vpp 4: 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One schedule with ``vpp`` chunks a rank: its projection, or why there is none."""
+    """One schedule with ``vpp`` chunks a rank: its ``projection``, or the ``reason`` why there is none."""
 
     schedule: str
     vpp: int
@@ -39,39 +39,40 @@ class Row:
     @property
     def runs(self) -> bool | None:
         """Returns whether the framework of the job runs it; None where there is no projection."""
-        made = self.projection
-        return None if made is None else self.schedule in launch.schedules_of(made.resolved.workload.framework)
+        if self.projection is None:
+            return None
+        return self.schedule in launch.schedules_of(self.projection.resolved.workload.framework)
 
     @property
     def order(self) -> tuple[bool, int, float]:
-        """Returns what the framework runs comes first, then by whether it fits, then by its step."""
+        """Returns the sort key: what the framework runs comes first, then what fits, then the shorter step."""
         if self.projection is None:
             return True, 2, float("inf")
         return not self.runs, self.projection.memory.order, self.projection.step_seconds
 
 
 def alive(timeline: Timeline) -> NDArray[np.float64]:
-    """Returns ``[pp]``: the most chunks alive at once on a rank."""
+    """Returns the most chunks alive at once on each rank, ``[pp]``."""
     return pipeline.peak(timeline.compiled, 1.0)
 
 
 def compare(case: Case, projected: Callable[[Case], Projection] | None = None) -> tuple[Row, ...]:
-    """All registered schedules, and those beside them that the framework of ``case`` runs, by :attr:`Row.order`: those for
-    one or two chunks with that many, the others as the file says, or, where it says one, with two to four.
-    ``projected``: how (default: simulated)."""
+    """Returns all registered schedules, and those beside them that the framework of ``case`` runs, by
+    :attr:`Row.order`: schedules for one or two chunks with that many, the others with as many as the file says, or with
+    two to four where the file says one. ``projected`` projects a case (default: by simulation)."""
     rows = (_row(case, name, vpp, projected or _simulated) for name, vpp in _candidates(case.workload))
     return tuple(sorted(rows, key=lambda row: row.order))
 
 
 def single(case: Case) -> Row:
-    """The schedule that the file or a flag asks for. Raises as :func:`project` does."""
-    made = _simulated(case)
-    schedule = made.timeline.compiled.schedule
-    return Row(schedule=schedule.name, vpp=schedule.vpp, projection=made)
+    """Returns the schedule that the file or a flag asks for. Raises as :func:`project` does."""
+    projection = _simulated(case)
+    schedule = projection.timeline.compiled.schedule
+    return Row(schedule=schedule.name, vpp=schedule.vpp, projection=projection)
 
 
 def best(rows: tuple[Row, ...]) -> Row | None:
-    """Returns the first of :attr:`Row.order`."""
+    """Returns the first row by :attr:`Row.order` that has a projection, or None."""
     return min((row for row in rows if row.projection is not None), key=lambda row: row.order, default=None)
 
 
@@ -82,13 +83,13 @@ def _simulated(case: Case) -> Projection:
 def _candidates(workload: Workload) -> Iterator[tuple[str, int]]:
     recipe, stated = workload.recipe, stated_chunks(workload.recipe)
     for name in dict.fromkeys((*pipeline.names(), *launch.schedules_of(workload.framework))):
-        found = pipeline.generator(name)
-        if found.chunks is not None:
-            yield name, found.chunks
+        generator = pipeline.generator(name)
+        if generator.chunks is not None:
+            yield name, generator.chunks
         elif stated > 1 or recipe.pp == 1:
             yield name, stated
         else:
-            unit = found.multiples.get("vpp", 1)
+            unit = generator.multiples.get("vpp", 1)
             yield from ((name, vpp) for vpp in range(max(2, unit), _MOST_CHUNKS + 1, unit))
 
 
@@ -101,15 +102,15 @@ def _row(case: Case, name: str, vpp: int, projected: Callable[[Case], Projection
     try:
         return Row(schedule=name, vpp=vpp, projection=projected(with_schedule(case, name, vpp)))
     except (InputError, Unsupported) as error:
-        return Row(schedule=name, vpp=vpp, reason=_words(error))
+        return Row(schedule=name, vpp=vpp, reason=_reason(error))
 
 
 def with_schedule(case: Case, name: str, vpp: int) -> Case:
-    """``case`` run by another pipeline schedule, with ``vpp`` chunks a rank."""
+    """Returns ``case`` run by another pipeline schedule, with ``vpp`` chunks a rank."""
     recipe = replace(case.workload.recipe, pipeline_schedule=name, vpp=vpp)
     return replace(case, workload=replace(case.workload, recipe=recipe))
 
 
-def _words(error: InputError | Unsupported) -> str:
+def _reason(error: InputError | Unsupported) -> str:
     problems = getattr(error, "problems", None)
     return "; ".join(str(problem).removeprefix(": ") for problem in problems) if problems else str(error)

@@ -38,50 +38,50 @@ def register(parser: Parser) -> None:
 def _constants(options: argparse.Namespace) -> None:
     chosen = _chosen(options)
     if options.json:
-        listed = [{"name": name} | {key: getattr(each, key) for key in FIELDS} for name, each in chosen.items()]
-        as_json.write({"command": "constants", "constants": listed})
+        documents = [{"name": name} | {key: getattr(each, key) for key in FIELDS} for name, each in chosen.items()]
+        as_json.write({"command": "constants", "constants": documents})
         return
     show(_lines(chosen))
 
 
 def _chosen(options: argparse.Namespace) -> Constants:
-    """Those whose name holds or matches the pattern. Raises :class:`InputError` where none does."""
+    """Returns the constants whose name holds or matches the pattern. Raises :class:`InputError` where none does."""
     from projector.constants import every
 
     known, pattern = every(), options.pattern.lower()
     wild = pattern if any(mark in pattern for mark in "*?[") else f"*{pattern}*"
-    named = {name: each for name, each in known.items() if fnmatchcase(name.lower(), wild)}
-    if not named:
+    matching = {name: constant for name, constant in known.items() if fnmatchcase(name.lower(), wild)}
+    if not matching:
         raise InputError([Problem("constants", "", options.pattern, nearest(options.pattern, list(known)))])
     return {
-        name: each
-        for name, each in named.items()
-        if options.kind in (None, each.kind) and (each.scored or not options.scored)
+        name: constant
+        for name, constant in matching.items()
+        if options.kind in (None, constant.kind) and (constant.scored or not options.scored)
     }
 
 
 def _lines(chosen: Constants) -> Iterator[Line]:
-    kinds = Counter(each.kind for each in chosen.values())
+    kinds = Counter(constant.kind for constant in chosen.values())
     counts = ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kinds[kind])
-    scored = sum(each.scored for each in chosen.values())
+    scored = sum(constant.scored for constant in chosen.values())
     head = f"{len(chosen)} constants: {counts or 'none'}; {scored} chosen while looking at runs that are scored"
     yield Line(head, "bold")
-    for name, each in chosen.items():
+    for name, constant in chosen.items():
         yield Line("")
         yield Line(name, "bold")
-        unit = "" if each.unit == "1" else f" {each.unit}"
+        unit = "" if constant.unit == "1" else f" {constant.unit}"
         facts = [
-            f"{each.value:.6g}{unit}",
-            each.kind,
-            *_range(each),
-            *(["chosen on scored runs"] if each.scored else []),
+            f"{constant.value:.6g}{unit}",
+            constant.kind,
+            *_range(constant),
+            *(["chosen on scored runs"] if constant.scored else []),
         ]
         yield Line(f"{_INDENT}{', '.join(facts)}")
-        yield Line(f"{_INDENT}{each.source}", "dim")
+        yield Line(f"{_INDENT}{constant.source}", "dim")
 
 
-def _range(each: Parameter | Count) -> list[str]:
-    if each.low is None and each.high is None:
+def _range(constant: Parameter | Count) -> list[str]:
+    if constant.low is None and constant.high is None:
         return []
-    low, high = ("" if end is None else f"{end:.6g}" for end in (each.low, each.high))
+    low, high = ("" if end is None else f"{end:.6g}" for end in (constant.low, constant.high))
     return [f"at least {low}" if not high else f"at most {high}" if not low else f"{low} to {high}"]

@@ -1,4 +1,4 @@
-"""What a package beside this one reads of suites and measured runs, by the entry-point group ``projector.evidence``::
+"""Calls the readers of suites and measured runs that other packages offer in the entry-point group ``projector.evidence``::
 
 [project.entry-points."projector.evidence"]
 workloads = "package.module:function"      # (paths of suites) -> workloads
@@ -28,24 +28,24 @@ _OURS = {
 
 
 def workloads(paths: Sequence[Path]) -> tuple[Workload, ...]:
-    """Workloads of all runs and cases of the suites ``paths``. Raises :class:`InputError`, also where nothing reads
-    suites."""
+    """Returns the workloads of all runs and cases of the suites ``paths``. Raises :class:`InputError`, also where no
+    installed package reads suites."""
     return tuple(_reader("workloads", "--suite", paths[0])(paths))
 
 
 def measured(
     flag: str, path: Path, gpu: str | None, gpus: int | None, framework: str | None, config: Path | None
 ) -> Measured:
-    """The measured runs of a log or a table that ``flag`` names; ``gpu``, ``gpus``, ``framework`` and ``config`` say what
-    a log does not. Raises :class:`InputError`, also where nothing reads logs."""
-    found: Measured = _reader("measured", flag, path)(path, gpu, gpus, framework, config)
-    return found
+    """Returns the measured runs of a log or a table that ``flag`` names; ``gpu``, ``gpus``, ``framework`` and
+    ``config`` say what a log does not. Raises :class:`InputError`, also where no package reads logs."""
+    runs: Measured = _reader("measured", flag, path)(path, gpu, gpus, framework, config)
+    return runs
 
 
 def scored(log: Path, config: Path | None, gpu: str | None, gpus: int | None) -> Sequence[Mapping[str, Any]]:
-    """The runs of a log, each with a verdict on its speed. Raises :class:`InputError`, also where nothing reads logs."""
-    found: Sequence[Mapping[str, Any]] = _reader("score", "log", log)(log, config, gpu, gpus)
-    return found
+    """Returns the runs of a log, each with a verdict on its speed. Raises :class:`InputError`, also without a reader."""
+    runs: Sequence[Mapping[str, Any]] = _reader("score", "log", log)(log, config, gpu, gpus)
+    return runs
 
 
 def _reader(name: str, flag: str, path: Path) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What measured runs let expect of a projection, as commands show it: lines, a column of bars, columns, JSON."""
+"""Shows what measured runs let expect of a projection: as lines, as a column of bars, as columns of a table, as JSON."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _EXACT = 5e-4  # half width in ln that no figure shows
 _BAR = 8  # characters of the longest bar
 
 
-def expectation(case: Case, made: Projection) -> Expectation:
-    return case.known.expect(made, case.assumed)
+def expectation(case: Case, projection: Projection) -> Expectation:
+    return case.known.expect(projection, case.assumed)
 
 
-def as_document(found: Expectation) -> dict[str, Any]:
-    """``level``, ``low``, ``middle``, ``high``; ``parts``: half width in ln by cause; ``rests_on``, ``grade``;
+def as_document(expectation: Expectation) -> dict[str, Any]:
+    """Returns ``level``, ``low``, ``middle``, ``high``; ``parts``: half width in ln by cause; ``rests_on``, ``grade``;
     ``unusual``: a sentence or null."""
-    return asdict(found) | {"unusual": found.unusual or None}
+    return asdict(expectation) | {"unusual": expectation.unusual or None}
 
 
-def lines(case: Case, made: Projection) -> Iterator[Line]:
+def lines(case: Case, projection: Projection) -> Iterator[Line]:
     """Yields what to expect, where its uncertainty comes from, what it rests on, and whether it is unusual."""
-    found = expectation(case, made)
-    yield from (Line(text) for text in told(found, made))
+    found = expectation(case, projection)
+    yield from (Line(text) for text in told(found, projection))
     yield Line(f"{sources(found)}. Evidence: {found.grade}. It rests on {found.rests_on}", "dim")
     if found.unusual:
         yield Line(f"Unusual: {found.unusual}", "bad")
 
 
-def told(found: Expectation, made: Projection) -> tuple[str, ...]:
-    """The expected step with throughput and MFU, and the ends of their interval, if it is one."""
-    at = [(each, made.tgs * made.step_seconds / each) for each in (found.middle, found.high, found.low)]
+def told(found: Expectation, projection: Projection) -> tuple[str, ...]:
+    """Returns the sentences on the expected step, its throughput and MFU, and on the ends of their interval."""
+    at = [(each, projection.tgs * projection.step_seconds / each) for each in (found.middle, found.high, found.low)]
     (middle, tokens), (high, least), (low, most) = at
-    mfu = [percent(made.mfu * each / made.tgs, digits) for each, digits in ((tokens, 1), (least, 0), (most, 0))]
+    mfu = [percent(projection.mfu * rate / projection.tgs, n) for rate, n in ((tokens, 1), (least, 0), (most, 0))]
     step = f"Expected: {seconds(middle)} s a step, {tokens:,.1f} tokens/s/GPU, MFU {mfu[0]}"
     if found.half_width < _EXACT:
         return (step,)
@@ -54,7 +54,7 @@ def told(found: Expectation, made: Projection) -> tuple[str, ...]:
 
 
 def sources(found: Expectation) -> str:
-    """``Uncertain by × 1.22: host 1.15, kernels 1.09``: the factor to either side, and those of what makes most of it."""
+    """Returns ``Uncertain by × 1.22: host 1.15, kernels 1.09``: the factor of the step, and its largest causes."""
     if found.half_width < _EXACT:
         return "Exact: it is the measured run itself"
     named = [f"{name} {math.exp(width):.2f}" for name, width in found.parts.items() if width >= _LEAST][:_SHOWN]
@@ -62,25 +62,25 @@ def sources(found: Expectation) -> str:
 
 
 def bars(found: Expectation) -> dict[str, str]:
-    """By row of a breakdown (``compute_s``), the factor by which it makes the step uncertain and a bar; ``step``: the
-    whole."""
+    """Returns, by row of a breakdown (``compute_s``), the factor by which that row makes the step uncertain and a bar;
+    ``step`` has the factor of the whole step."""
     widths: dict[str, float] = {}
     for part in PARTS:
         key = f"{part.removesuffix(' between nodes')}_s"
         widths[key] = (widths.get(key, 0.0) ** 2 + found.parts.get(cause(part), 0.0) ** 2) ** 0.5
     whole = found.half_width
-    made = {
+    cells = {
         key: f"{factor(width)} {'█' * round(_BAR * width / whole)}".rstrip() for key, width in widths.items() if width
     }
-    return made | {"step": factor(whole)}
+    return cells | {"step": factor(whole)}
 
 
 def columns(case: Case, of: str = "projection") -> tuple[Cell, Cell]:
-    """Two columns for items whose attribute ``of`` is a projection or None: the expected step, and its interval."""
+    """Returns two columns for items whose attribute ``of`` is a projection or None: expected step and its interval."""
 
     def found(item: Any) -> Expectation | None:
-        made = item[of] if isinstance(item, dict) else getattr(item, of)
-        return None if made is None else expectation(case, made)
+        projection = item[of] if isinstance(item, dict) else getattr(item, of)
+        return None if projection is None else expectation(case, projection)
 
     return (
         figure("expected s", lambda item: (e := found(item)) and e.middle, seconds, minor=1),
@@ -89,10 +89,10 @@ def columns(case: Case, of: str = "projection") -> tuple[Cell, Cell]:
 
 
 def speed(case: Case) -> Cell:
-    """A column for items that have a projection: the throughput of the expected step."""
+    """Returns a column for items that have a projection: the throughput of the expected step."""
 
-    def of(item: Any) -> float:
-        made: Projection = item.projection
-        return made.tgs * made.step_seconds / expectation(case, made).middle
+    def tokens_per_s(item: Any) -> float:
+        projection: Projection = item.projection
+        return projection.tgs * projection.step_seconds / expectation(case, projection).middle
 
-    return figure("tokens/s/GPU", of, number1, minor=3)
+    return figure("tokens/s/GPU", tokens_per_s, number1, minor=3)

@@ -1,4 +1,4 @@
-"""The tables of ``performance --explore`` and ``--sub-target-nodes``: what each switch would gain, and why."""
+"""Makes the tables of ``performance --explore`` and ``--sub-target-nodes``: what each switch would gain, and why."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ class Explored:
 
 
 def explored(case: Case, mode: str) -> Explored:
-    """Returns the walk from the case's configuration. Raises as :func:`project` does for the configuration itself."""
+    """Returns the walk from the case's configuration. Raises as :func:`project` does for that configuration."""
 
-    def made(workload: Workload) -> Projection:
+    def projected(workload: Workload) -> Projection:
         return project(workload, case.cluster, mode, settings=case.settings)
 
-    base, tried = walk(case.workload, case.cluster.gpu, made, case.known)
-    alone = singly(case.workload, case.cluster.gpu, made, case.known)
-    return Explored(baseline=base, tried=tried, symptoms=tuple(symptoms(base, alone)))
+    baseline, tried = walk(case.workload, case.cluster.gpu, projected, case.known)
+    singles = singly(case.workload, case.cluster.gpu, projected, case.known)
+    return Explored(baseline=baseline, tried=tried, symptoms=tuple(symptoms(baseline, singles)))
 
 
 def scaled(case: Case, nodes: int, projected: Callable[[Case], Projection]) -> tuple[Projection, float]:
-    """Returns the same job on ``nodes`` hosts with as many samples for each GPU, and the target's efficiency over
-    it."""
+    """Returns the projection of the same job on ``nodes`` hosts with as many samples for each GPU, and the ratio of the
+    whole job's tokens/s/GPU to it."""
     work = case.workload
     gpus = nodes * case.cluster.gpus_per_host
     recipe = replace(work.recipe, global_batch_size=max(1, work.recipe.global_batch_size * gpus // work.gpus))
@@ -60,18 +60,18 @@ def scaled(case: Case, nodes: int, projected: Callable[[Case], Projection]) -> t
     return small, whole.tgs / small.tgs
 
 
-def table(case: Case, found: Explored) -> Iterator[Line | Table]:
-    """Yields what the largest parts ask for; every change tried, those that stay marked, and what they come to
+def table(case: Case, explored: Explored) -> Iterator[Line | Table]:
+    """Yields what the largest parts ask for, every change tried with a mark on those kept, and the gain of those
     together."""
-    baseline, tried = found.baseline, found.tried
-    yield _asked_for(found.symptoms)
+    baseline, tried = explored.baseline, explored.tried
+    yield _symptom_table(explored.symptoms)
     title = "Exploration: each change alone on the best configuration before it"
     note = (
         "* kept for the categories after it; memory: not kept, since it may not fit; gain: as measured runs let expect it; "
         "moved: seconds of this step, or why there is none"
     )
     yield listed(title, tried, _COLUMNS, note)
-    if others := _others(baseline):
+    if others := _foreign_schedules(baseline):
         framework = baseline.resolved.workload.framework
         yield Line(f"Not in {framework}: {', '.join(others)} (projector schedules compares them)", "dim")
     kept = [t.projection for t in tried if t.kept and t.projection]
@@ -84,7 +84,7 @@ def table(case: Case, found: Explored) -> Iterator[Line | Table]:
         )
 
 
-_ANSWERS = (
+_ANSWER_COLUMNS = (
     text("part", lambda row: PARTS.get(row[0].part, row[0].part)),
     figure("share", lambda row: percent(row[0].share), minor=2),
     text(
@@ -98,17 +98,17 @@ _ANSWERS = (
 )
 
 
-def _asked_for(found: Sequence[Symptom]) -> Table:
-    rows = [(one, *answer) for one in found for answer in (one.answers or ((None, 0.0),))]
+def _symptom_table(symptoms: Sequence[Symptom]) -> Table:
+    rows = [(symptom, *answer) for symptom in symptoms for answer in (symptom.answers or ((None, 0.0),))]
     note = "shorter by: of the part, for the same tokens; gain: of the whole run, as measured runs let expect it"
     return listed(
-        "What takes the time, and which switch it asks for, each alone on the run as it is", rows, _ANSWERS, note
+        "What takes the time, and which switch it asks for, each alone on the run as it is", rows, _ANSWER_COLUMNS, note
     )
 
 
-def _others(made: Projection) -> tuple[str, ...]:
-    """Pipeline schedules that the framework does not run; none where there is no pipeline."""
-    workload = made.resolved.workload
+def _foreign_schedules(projection: Projection) -> tuple[str, ...]:
+    """Returns the pipeline schedules that the framework does not run; none where there is no pipeline."""
+    workload = projection.resolved.workload
     runs = launch.schedules_of(workload.framework)
     return tuple(name for name in pipeline.names() if workload.recipe.pp > 1 and name not in runs)
 
@@ -123,23 +123,23 @@ def _moved(part: str, seconds: float) -> str:
     return f"{part.removesuffix('_s')} {seconds:+.3f} s"
 
 
-def as_document(case: Case, found: Explored) -> dict[str, Any]:
-    """``symptoms`` and the walk as JSON values.
-    ``together``: expected gain of all that is kept, with its interval; null where nothing is."""
-    baseline, tried = found.baseline, found.tried
+def as_document(case: Case, explored: Explored) -> dict[str, Any]:
+    """Returns ``symptoms`` and the walk as JSON values; ``together``: expected gain of all that is kept, with its
+    interval, or null where nothing is kept."""
+    baseline, tried = explored.baseline, explored.tried
     kept = [t.projection for t in tried if t.kept and t.projection]
     return {
         "baseline_tgs": baseline.tgs,
         "symptoms": [
             {
-                "part": one.part,
-                "share": one.share,
+                "part": symptom.part,
+                "share": symptom.share,
                 "answers": [
                     {"change": t.change.label, "shorter_by": less, "gain": t.gain, "interval": [t.low, t.high]}
-                    for t, less in one.answers
+                    for t, less in symptom.answers
                 ],
             }
-            for one in found.symptoms
+            for symptom in explored.symptoms
         ],
         "together": _together(case, baseline, kept[-1]) if kept else None,
         "steps": [

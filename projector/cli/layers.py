@@ -1,4 +1,4 @@
-"""``projector layers``: FLOP, bytes, intensity, time of every operator of every kind of layer, and what binds it."""
+"""Shows FLOP, bytes, time of every operator of every kind of layer, and what binds it: ``projector layers``."""
 
 from __future__ import annotations
 
@@ -43,48 +43,48 @@ def _run(options: argparse.Namespace) -> None:
     case = read_case(options)
     with blamed(options):
         resolved = settle(case.workload, case.cluster)
-        found = works(resolved, case.cluster, of(case.cluster.gpu), "simulate", case.settings)
+        blocks = works(resolved, case.cluster, of(case.cluster.gpu), "simulate", case.settings)
     if options.csv:
-        _write(options.csv, found)
+        _write_csv(options.csv, blocks)
     if options.json:
-        blocks = [_block(each) for each in found]
+        documents = [_document(each) for each in blocks]
         as_json.write({"schema_version": 1, "command": "layers", "model": case.workload.model.name,
-                        "cluster": case.cluster.name, "blocks": blocks})  # fmt: skip
+                        "cluster": case.cluster.name, "blocks": documents})  # fmt: skip
     else:
-        show(_page(f"{case.workload.model.name} on {case.cluster.name}", found, options.modules))
+        show(_lines(f"{case.workload.model.name} on {case.cluster.name}", blocks, options.modules))
 
 
-def _write(path: str, found: Sequence[BlockWork]) -> None:
+def _write_csv(path: str, blocks: Sequence[BlockWork]) -> None:
     from pathlib import Path
 
     from projector.io import csv_file
     from projector.io.files import write_whole
 
-    rows = [{"block": each["name"], **row} for each in map(_block, found) for row in each["operators"]]
+    rows = [{"block": each["name"], **row} for each in map(_document, blocks) for row in each["operators"]]
     write_whole(Path(path), csv_file.text(rows[0], *(row.values() for row in rows)))
 
 
-def _block(found: BlockWork) -> dict[str, Any]:
+def _document(block: BlockWork) -> dict[str, Any]:
     from projector.io.table import values
 
     operator = "module operator phase collective flops bytes intensity seconds hidden host bound"
     times = "forward_seconds=time.forward.seconds backward_seconds=time.backward.seconds"
     return {
-        **values(found, f"name number recomputed ridge {times}"),
-        "operators": [values(work, operator) for work in found.works],
+        **values(block, f"name number recomputed ridge {times}"),
+        "operators": [values(work, operator) for work in block.works],
     }
 
 
-def _page(title: str, found: Sequence[BlockWork], modules: bool) -> Iterator[Line | Table]:
+def _lines(title: str, blocks: Sequence[BlockWork], modules: bool) -> Iterator[Line | Table]:
     from projector.io.table import Line
 
     yield Line(f"{title}: one rank, one micro-batch", "title")
-    yield Line(f"Products of fewer than {found[0].ridge:.0f} FLOP a byte cannot reach the peak in bf16.")
-    for each in found:
+    yield Line(f"Products of fewer than {blocks[0].ridge:.0f} FLOP a byte cannot reach the peak in bf16.")
+    for each in blocks:
         yield _table(each, modules)
 
 
-def _table(found: BlockWork, modules: bool) -> Table:
+def _table(block: BlockWork, modules: bool) -> Table:
     from projector.io.table import NONE, Column, Table
 
     columns = (
@@ -99,10 +99,10 @@ def _table(found: BlockWork, modules: bool) -> Table:
         Column("bound by", numeric=False),
     )
     rows = []
-    groups = _grouped(found.works, modules)
-    for name, phase, those in (*groups, ("all", "", found.works)):
-        flops, moved = sum(one.flops for one in those), sum(one.bytes for one in those if not one.collective)
-        sizes = moved or sum(one.bytes for one in those)
+    groups = _grouped(block.works, modules)
+    for name, phase, group in (*groups, ("all", "", block.works)):
+        flops, moved = sum(work.flops for work in group), sum(work.bytes for work in group if not work.collective)
+        sizes = moved or sum(work.bytes for work in group)
         rows.append(
             (
                 name,
@@ -110,31 +110,31 @@ def _table(found: BlockWork, modules: bool) -> Table:
                 f"{flops / 1e9:.1f}" if flops else NONE,
                 f"{sizes / 1e6:.1f}" if sizes else NONE,
                 f"{flops / moved:.0f}" if flops and moved else NONE,
-                *(f"{1e6 * sum(getattr(one, key) for one in those):.0f}" for key in ("seconds", "hidden", "host")),
-                _bounds(those),
+                *(f"{1e6 * sum(getattr(work, key) for work in group):.0f}" for key in ("seconds", "hidden", "host")),
+                _bound_of(group),
             )
         )
-    time = found.time
+    time = block.time
     forward, backward = 1e3 * time.forward.seconds, 1e3 * time.backward.seconds
     note = f"In the step: forward {forward:.3f} ms, backward {backward:.3f} ms, with host and overlap."
-    again = ", recomputed" if found.recomputed else ""
-    title = f"{found.name}{again}, {found.number} in the model"
+    again = ", recomputed" if block.recomputed else ""
+    title = f"{block.name}{again}, {block.number} in the model"
     return Table(title=title, columns=columns, rows=tuple(rows), total=True, note=note)
 
 
 def _grouped(works: Sequence[Work], modules: bool) -> list[tuple[str, str, list[Work]]]:
-    """Operators by themselves, or those of one module and phase together."""
-    found: dict[tuple[str, str, int], list[Work]] = {}
+    """Returns (name, phase, operators): one group for each operator, or with ``modules`` one for each module and phase."""
+    groups: dict[tuple[str, str, int], list[Work]] = {}
     for place, work in enumerate(works):
         key = (work.module, work.phase, 0) if modules else (work.operator, work.phase, place)
-        found.setdefault(key, []).append(work)
-    return [(name, phase, those) for (name, phase, _), those in found.items()]
+        groups.setdefault(key, []).append(work)
+    return [(name, phase, group) for (name, phase, _), group in groups.items()]
 
 
-def _bounds(those: Sequence[Work]) -> str:
-    """What binds most of their time; nothing where there are none: an embedding that is given (a vision transformer's
-    patches), a layer without modules (Llama-Nemotron's)."""
-    time: dict[str, float] = {}
-    for one in those:
-        time[one.bound] = time.get(one.bound, 0.0) + one.seconds + (one.host if one.bound == "host" else 0.0)
-    return max(time, key=lambda name: time[name], default="–")
+def _bound_of(operators: Sequence[Work]) -> str:
+    """Returns what binds most of the operators' time; "–" for no operators: an embedding that is given (a vision
+    transformer's patches), a layer without modules (Llama-Nemotron's)."""
+    seconds: dict[str, float] = {}
+    for work in operators:
+        seconds[work.bound] = seconds.get(work.bound, 0.0) + work.seconds + (work.host if work.bound == "host" else 0.0)
+    return max(seconds, key=lambda name: seconds[name], default="–")

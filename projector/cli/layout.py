@@ -1,4 +1,4 @@
-"""The layouts of a case that a search finds: what flags hold, and what is chosen where nothing is said."""
+"""Searches layouts of a case: flags hold some fields, the others are chosen where nothing is said."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BYTES = 6  # of a parameter that a GPU holds at the least: weights and gradient
 
 
 def add_budget(group: Any) -> None:
-    """The flags that say how long a search may take, and on how many cores it works."""
+    """Adds the flags that say how long a search may take, and on how many cores it works."""
     from projector.cli.parser import whole
 
     words = (
@@ -36,7 +36,7 @@ def add_budget(group: Any) -> None:
 
 
 def budget(text: str) -> dict[str, Any]:
-    """The limits of a search that ``--budget`` states, for argparse."""
+    """Parses ``--budget`` for argparse into the limits of a search."""
     match = _BUDGET.fullmatch(text.strip())
     if match is None and text != "none":
         expected = "CPU seconds (8, 5min), a number of projections (500p), or none"
@@ -49,7 +49,7 @@ def budget(text: str) -> dict[str, Any]:
 
 
 def jobs(options: argparse.Namespace) -> int:
-    """On how many cores a search works; one where its command does not ask."""
+    """Returns on how many cores a search works; one where the command has no ``--jobs``."""
     from projector.search.cores import usable
 
     return (options.jobs or usable()) if "jobs" in options else 1
@@ -60,12 +60,12 @@ def held(case: Case, options: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
     from projector.search.space import searched
 
     free, recipe = searched(case.workload), case.workload.recipe
-    flags = options.told.flags.items()
+    flags = options.overrides.flags.items()
     return {name: (getattr(recipe, name),) for name, flag in flags if flag.startswith("--") and name in free}
 
 
 def searched(case: Case, options: argparse.Namespace, **limits: Any) -> Found:
-    """The best layouts of ``case``, whose flags hold their fields; ``limits``: of the search."""
+    """Returns the best layouts of ``case``, whose flags hold their fields, within the ``limits`` of a search."""
     from projector.search.found import Limits, search
     from projector.search.objective import Objective
     from projector.search.space import space
@@ -82,31 +82,31 @@ def searched(case: Case, options: argparse.Namespace, **limits: Any) -> Found:
 
 
 def sizes(case: Case, most: int | None = None) -> list[int]:
-    """Numbers of GPUs in powers of two, from the least that can hold the model up: parts of a host, then hosts."""
+    """Returns numbers of GPUs in powers of two, from the least that can hold the model up: parts of a host, then hosts."""
     from projector.workload.parameters import count
 
     host, gpu = case.cluster.gpus_per_host, case.cluster.gpu
     least = count(case.workload.model).main * _BYTES / gpu.usable_memory_bytes
     parts = [1 << power for power in range(host.bit_length()) if 1 << power < host]
-    all_of_them = (*parts, *(host << power for power in range(15)))
-    return [size for size in all_of_them if least <= size <= (most or MOST)] or [most or MOST]
+    counts = (*parts, *(host << power for power in range(15)))
+    return [size for size in counts if least <= size <= (most or MOST)] or [most or MOST]
 
 
 def laid_out(case: Case, options: argparse.Namespace) -> Case:
-    """``case`` in the first good layout of a search where nothing is said of any: all on one GPU would be none. Where no
-    number of GPUs is said, either, it is the fewest of :func:`sizes` from a host up that hold one."""
-    if options.config or options.told.flags.keys() & _LAYOUT:
+    """Returns ``case`` in the first good layout of a search where nothing states one, since all on one GPU is none.
+    Where the number of GPUs is open, too, it is the fewest of :func:`sizes` from a host up that hold a layout."""
+    if options.config or options.overrides.flags.keys() & _LAYOUT:
         return case
     from projector.search.words import words
 
     stated, least = options.gpus or options.target_nodes, case.workload.gpus
     for gpus in [least] if stated else [size for size in sizes(case) if size >= least] or [least]:
-        found = searched(replace(case, workload=replace(case.workload, gpus=gpus)), options, seconds=0.0).best[:1]
-        if found and found[0].projection.memory.order == 0:
+        best = searched(replace(case, workload=replace(case.workload, gpus=gpus)), options, seconds=0.0).best[:1]
+        if best and best[0].projection.memory.order == 0:
             break
-    chosen = [f"chosen layout={words(each.fields)} (projector ask looks longer)" for each in found]
-    dropped = ["chosen micro"]
-    if found and gpus > least:
-        chosen, dropped = [f"chosen gpus={gpus} (fewer hold no layout of it)", *chosen], [*dropped, "gpus="]
-    assumed = (*(text for text in case.assumed if not text.startswith(tuple(dropped))), *chosen)
-    return replace(case, workload=found[0].workload, assumed=assumed) if found else case
+    choices = [f"chosen layout={words(each.fields)} (projector ask looks longer)" for each in best]
+    superseded = ["chosen micro"]
+    if best and gpus > least:
+        choices, superseded = [f"chosen gpus={gpus} (fewer hold no layout of it)", *choices], [*superseded, "gpus="]
+    assumed = (*(text for text in case.assumed if not text.startswith(tuple(superseded))), *choices)
+    return replace(case, workload=best[0].workload, assumed=assumed) if best else case

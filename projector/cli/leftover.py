@@ -23,22 +23,22 @@ from projector.workload.workload import Workload
 _MOST = 12  # settings in one line; all of them are in the JSON document
 
 
-def some(unmodelled: Sequence[str]) -> tuple[str, ...]:
-    """One remark that names what may change time or memory and is not modelled; nothing where there is nothing."""
+def unmodelled_remark(unmodelled: Sequence[str]) -> tuple[str, ...]:
+    """Returns one remark that names what may change time or memory and is not modelled; none where there is nothing."""
     if not unmodelled:
         return ()
     more = f" and {len(unmodelled) - _MOST} more" if len(unmodelled) > _MOST else ""
     return (f"{', '.join(unmodelled[:_MOST])}{more}: not in the figures",)
 
 
-def dropped(resolved: Resolved) -> tuple[str, ...]:
-    """The dropout of attention where a flash kernel does it, which no model here prices."""
+def unpriced_dropout(resolved: Resolved) -> tuple[str, ...]:
+    """Returns the dropout of attention where a flash kernel does it, which no model here prices."""
     share, unfused = resolved.workload.recipe.attention_dropout, resolved.execution.fusion.attention_materialised
     return (f"attention_dropout={share}",) if share and not unfused else ()
 
 
-def counted(ignored: Sequence[str]) -> tuple[str, ...]:
-    """One remark that counts what cannot change time or memory."""
+def ignored_remark(ignored: Sequence[str]) -> tuple[str, ...]:
+    """Returns one remark that counts the settings that cannot change time or memory."""
     if not ignored:
         return ()
     settings = "1 setting" if len(ignored) == 1 else f"{len(ignored)} settings"
@@ -46,11 +46,11 @@ def counted(ignored: Sequence[str]) -> tuple[str, ...]:
 
 
 def left_open(stated: Workload, resolved: Resolved, arch: str) -> Mapping[str, object]:
-    """Returns what decides most of time and memory and nobody stated, by field: the framework's own defaults; and
+    """Returns, by field, what decides most of time and memory and nobody stated: the framework's own defaults; and
     ``attention_kernel``, ``framework_date``: the kernel that runs on ``arch`` then, and the month of the stack."""
     settled, moe = resolved.workload, bool(resolved.workload.model.moe)
     recipe, unfused = settled.recipe, resolved.execution.fusion.attention_materialised
-    asked = {
+    relevant = {
         "recompute_granularity": True,
         "data_parallel_sharding": settled.dp > 1,
         "overlap_grad_reduce": settled.dp > 1,
@@ -68,71 +68,71 @@ def left_open(stated: Workload, resolved: Resolved, arch: str) -> Mapping[str, o
         "moe_token_dispatcher_type": recipe.ep > 1,
         "moe_grouped_gemm": moe,
     }
-    found = {
+    defaults = {
         name: getattr(recipe, name)
-        for name, matters in asked.items()
+        for name, matters in relevant.items()
         if matters and getattr(stated.recipe, name) is None
     }
-    if stated.recipe.attention_backend in (None, "auto") and (kernels := _attention(resolved, arch)):
-        found["attention_kernel"] = kernels
+    if stated.recipe.attention_backend in (None, "auto") and (kernels := _kernels_of_attention(resolved, arch)):
+        defaults["attention_kernel"] = kernels
     if not stated.framework_date:
-        found["framework_date"] = "today"
-    return found
+        defaults["framework_date"] = "today"
+    return defaults
 
 
-_FLAGS = {"attention_kernel": "--attention-backend", "framework_date": "--framework-date"}
+_FURTHER_FLAGS = {"attention_kernel": "--attention-backend", "framework_date": "--framework-date"}
 _DECIDES = 0.01  # of step or memory
 _OTHERS = 2  # further choices of a field that are tried: each costs a projection of every cold start
 _EARLIER = "2024-06"  # a stack that lacks what came since
 
 
-def deciding(left: Mapping[str, object], stated: Workload, made: Projection, settings: Settings) -> tuple[str, ...]:
-    """One remark of what is ``left`` open: by how much another value would change the step or the memory, the most
-    first; what changes neither by a per cent is counted alone."""
-    moved = {name: _moves(name, value, stated, made, settings) for name, value in left.items()}
-    most = sorted((name for name in left if moved[name] >= _DECIDES), key=lambda name: -moved[name])
-    names = _flags()
-    told = ", ".join(f"{name}={left[name]} ({_times(moved[name])}, {names[name]})" for name in most)
+def open_remark(left: Mapping[str, object], stated: Workload, made: Projection, settings: Settings) -> tuple[str, ...]:
+    """Returns one remark on what is ``left`` open: by how much another value would change the step or the memory, the
+    most first; settings that change neither by a per cent are only counted."""
+    effects = {name: _effect(name, value, stated, made, settings) for name, value in left.items()}
+    most = sorted((name for name in left if effects[name] >= _DECIDES), key=lambda name: -effects[name])
+    names = _flag_names()
+    entries = ", ".join(f"{name}={left[name]} ({_percent_or_factor(effects[name])}, {names[name]})" for name in most)
     if not most:
         return (f"{len(left)} settings that move neither step nor memory by 1 % (named with --json)",) if left else ()
     rest = f"; neither by 1 %: {len(left) - len(most)} more (named with --json)" if len(most) < len(left) else ""
-    return (f"{told}. Per cent: how far another value moves the step or the memory{rest}",)
+    return (f"{entries}. Per cent: how far another value moves the step or the memory{rest}",)
 
 
-def _times(moved: float) -> str:
-    """A change in per cent, from ten times on as a factor."""
-    return percent(moved, 0) if moved < 9.0 else f"× {moved + 1.0:.0f}"
+def _percent_or_factor(change: float) -> str:
+    """Returns a change in per cent, from ten times on as a factor."""
+    return percent(change, 0) if change < 9.0 else f"× {change + 1.0:.0f}"
 
 
-def _moves(name: str, value: object, stated: Workload, made: Projection, settings: Settings) -> float:
-    """The largest part of the step or of the memory by which another value of a field changes it."""
+def _effect(name: str, value: object, stated: Workload, projection: Projection, settings: Settings) -> float:
+    """Returns the largest relative change of the step or of the memory that another value of a field makes."""
     key = "attention_backend" if name == "attention_kernel" else name
     if key == "framework_date":
-        tried = [replace(stated, framework_date=_EARLIER)]
+        workloads = [replace(stated, framework_date=_EARLIER)]
     else:
         choices: tuple[Any, ...] = next(known.choices for known in fields() if known.key == key) or (not value,)
         others = [other for other in choices if other not in (value, "auto")][:_OTHERS]
         changes: list[dict[str, Any]] = [{key: other} for other in others]
-        tried = [replace(stated, recipe=replace(stated.recipe, **change)) for change in changes]
+        workloads = [replace(stated, recipe=replace(stated.recipe, **change)) for change in changes]
     most = 0.0
-    for workload in tried:
+    for workload in workloads:
         try:
-            other = project(workload, made.cluster, settings=settings)
+            other = project(workload, projection.cluster, settings=settings)
         except (InputError, Unsupported):
             continue
-        pairs = ((other.step_seconds, made.step_seconds), (other.memory.device, made.memory.device))
+        pairs = ((other.step_seconds, projection.step_seconds), (other.memory.device, projection.memory.device))
         most = max(most, *(abs(a / b - 1) for a, b in pairs))
     return most
 
 
-def _flags() -> Mapping[str, str]:
-    return {known.key: flag_of(known) for known in fields()} | _FLAGS
+def _flag_names() -> Mapping[str, str]:
+    return {known.key: flag_of(known) for known in fields()} | _FURTHER_FLAGS
 
 
 def refuse_assumed(workload: Workload, made: Projection, assumed: Sequence[str]) -> None:
-    """Raises :class:`InputError` with a mistake for each value that nobody stated of ``workload``, and for each that its
-    reader ``assumed``: for ``--strict``."""
-    names = _flags()
+    """Raises :class:`InputError` with a mistake for each value that nobody stated of ``workload``, and for each that
+    its reader ``assumed``: what ``--strict`` does."""
+    names = _flag_names()
     left = left_open(workload, made.resolved, made.cluster.gpu.arch)
     problems = [
         Problem(names[name], "", "nothing", f"a value; without --strict {value}") for name, value in left.items()
@@ -142,15 +142,15 @@ def refuse_assumed(workload: Workload, made: Projection, assumed: Sequence[str])
     raise_all(problems)
 
 
-def moot(stated: Recipe, settled: Recipe) -> tuple[str, ...]:
-    """One remark that names the switches that somebody stated and that change nothing, since their group has one rank."""
+def moot_remark(stated: Recipe, settled: Recipe) -> tuple[str, ...]:
+    """Returns one remark that names the stated switches that change nothing, since their group has one rank."""
     switches = ("sequence_parallel", "tp_comm_overlap", "overlap_p2p_comm", *EXCHANGE)
     names = [name for name in switches if getattr(stated, name) and getattr(stated, name) != getattr(settled, name)]
     return (f"{', '.join(names)}: of a group of one rank",) if names else ()
 
 
-def _attention(resolved: Resolved, arch: str) -> str:
-    """The kernels of attention that the layers run, forward and backward; empty where none has attention."""
+def _kernels_of_attention(resolved: Resolved, arch: str) -> str:
+    """Returns the kernels of attention that the layers run, forward and backward; empty where no layer has attention."""
     blocks = [layer(kind, resolved) for kind in dict.fromkeys(resolved.workload.model.layer_kinds)]
     ops = [op for block in blocks for op in (*block.forward, *block.backward_input) if isinstance(op, Attention)]
     kernels = resolved.execution.kernels

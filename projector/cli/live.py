@@ -1,4 +1,4 @@
-"""Times taken on the device at hand, kept in a file or read from one: what ``benchmark`` and ``performance`` share."""
+"""Takes times on the device at hand, or reads kept ones: what ``benchmark`` and ``performance`` share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MIB, _GIB = 2.0**20, 2.0**30
 
 
 def add_live(parser: Any) -> None:
-    """The flags that say whose layers are timed and where the times are kept."""
+    """Adds the flags that say whose layers are timed and where the times are kept."""
     parser.set_defaults(timed=None)
     files = parser.add_mutually_exclusive_group()
     files.add_argument(
@@ -71,7 +71,7 @@ def add_live(parser: Any) -> None:
 
 @contextmanager
 def one_voice(timing: bool = True) -> Iterator[None]:
-    """Of ranks that were started together only the first prints; another tells of a mistake that is its own."""
+    """Lets only the first of the ranks that were started together print; another rank raises only a mistake of its own."""
     if not timing or first():
         yield
         return
@@ -79,8 +79,8 @@ def one_voice(timing: bool = True) -> Iterator[None]:
         try:
             yield
         except (InputError, Unsupported, NoMeasurement) as error:
-            own = [each for each in getattr(error, "problems", ()) if each.where.startswith("rank ")]
-            raise (InputError(own) if own else SystemExit(2)) from None
+            problems = [each for each in getattr(error, "problems", ()) if each.where.startswith("rank ")]
+            raise (InputError(problems) if problems else SystemExit(2)) from None
 
 
 def asked(options: argparse.Namespace) -> bool:
@@ -90,7 +90,7 @@ def asked(options: argparse.Namespace) -> bool:
 
 @contextmanager
 def kept(options: argparse.Namespace) -> Iterator[None]:
-    """``--benchmark-gpus`` without a file times layers as well, and their times live as long as the command."""
+    """Times layers for ``--benchmark-gpus`` without a file, too; such times live as long as the command."""
     if options.load_benchmark and options.benchmark_gpus:
         raise InputError(
             [Problem("--benchmark-gpus", "", options.benchmark_gpus, "no --load-benchmark: it times nothing")]
@@ -108,25 +108,25 @@ def kept(options: argparse.Namespace) -> Iterator[None]:
 def measurement(
     options: argparse.Namespace, workload: Workload, cluster: Cluster, device: Callable[[], Device]
 ) -> Measurement:
-    """Returns the times that ``options`` name: of a file, or taken now (and kept where they say so)."""
+    """Returns the times that ``options`` name: those of a file, or new ones, kept where a flag says so."""
     from projector.benchmark import measured
 
     file = options.load_benchmark or options.timed
     if file:
         return measured.load(Path(file), workload, cluster)
     path = Path(options.save_benchmark) if options.save_benchmark else None
-    how = {"layers": options.layers, "budget": options.budget, "most": options.benchmark_gpus}
-    found = measured.measure(workload, cluster, device(), **how, artifact=path)
+    settings = {"layers": options.layers, "budget": options.budget, "most": options.benchmark_gpus}
+    times = measured.measure(workload, cluster, device(), **settings, artifact=path)
     options.timed = options.save_benchmark  # a second question is asked of the same times
-    return found
+    return times
 
 
 def table(found: Measurement, simulated: Projection, live: Projection, cluster: Cluster) -> Table:
-    """Simulated against measured, by kind of layer and direction, and the step; recorded tables, where the GPU has some."""
+    """Returns simulated, measured and, where the GPU has tables, recorded time, by kind of layer and of the step."""
     from projector.io.table import NONE, figure, listed, text, without
 
     parts = [each for each in _compared(found, simulated, live, cluster) if each.measured > _NOTHING]
-    made = (
+    columns = (
         text("part", "part"),
         figure("simulated ms", "simulated", _ms),
         figure("tables ms", "recorded", _ms),
@@ -141,17 +141,17 @@ def table(found: Measurement, simulated: Projection, live: Projection, cluster: 
     note = "One micro-batch of one rank, communication inside layers included. Spread: interquartile range over median."
     if any(each.recorded is not None for each in parts):
         note += " Tabled: share of the kernels' time that tables stand behind."
-    whole = listed("Simulated against measured", parts, made, note)
-    return without(whole, *(i for i in range(len(made)) if all(row[i] == NONE for row in whole.rows)))
+    whole = listed("Simulated against measured", parts, columns, note)
+    return without(whole, *(i for i in range(len(columns)) if all(row[i] == NONE for row in whole.rows)))
 
 
 def memory(found: Measurement, simulated: Projection, cluster: Cluster) -> tuple[Table | Line, ...]:
-    """Activations projected and counted, and what that makes of the peak of the whole run."""
+    """Returns activations as projected and as counted, and what the counted ones make of the peak of the whole run."""
     from projector.benchmark.restored import anchored
     from projector.io.table import Line, figure, listed, text
 
-    made = anchored(found.asked, found.timings, simulated, cluster)
-    rows = [(key, ours, theirs) for key, (ours, theirs) in made.parts.items()]
+    peak = anchored(found.asked, found.timings, simulated, cluster)
+    rows = [(key, ours, theirs) for key, (ours, theirs) in peak.parts.items()]
     cells = (
         text("part", 0),
         figure("projected MiB", 1, _mib),
@@ -161,10 +161,10 @@ def memory(found: Measurement, simulated: Projection, cluster: Cluster) -> tuple
     note = (
         "What the forward of one micro-batch leaves for its backward, of what ran; each storage once, weights left out."
     )
-    peaks = f"projected {made.projected / _GIB:.2f} GiB, with activations as counted {made.peak / _GIB:.2f} GiB"
+    words = f"projected {peak.projected / _GIB:.2f} GiB, with activations as counted {peak.peak / _GIB:.2f} GiB"
     return (
         listed("Activations", rows, cells, note),
-        Line(f"Peak of the whole run: {peaks} of {made.usable / _GIB:.2f} GiB"),
+        Line(f"Peak of the whole run: {words} of {peak.usable / _GIB:.2f} GiB"),
     )
 
 
@@ -182,9 +182,9 @@ def counted(options: argparse.Namespace, case: Case, simulated: Projection) -> C
     from projector.benchmark.device import open_device
     from projector.benchmark.restored import anchored
 
-    found = measurement(options, case.workload, case.cluster, open_device)
-    values = asdict(anchored(found.asked, found.timings, simulated, case.cluster))
-    return Counted(memory(found, simulated, case.cluster), {"benchmark": values})
+    times = measurement(options, case.workload, case.cluster, open_device)
+    values = asdict(anchored(times.asked, times.timings, simulated, case.cluster))
+    return Counted(memory(times, simulated, case.cluster), {"benchmark": values})
 
 
 def _mib(size: float) -> str:
@@ -194,7 +194,7 @@ def _mib(size: float) -> str:
 def document(
     found: Measurement, simulated: Projection, live: Projection, cluster: Cluster
 ) -> list[Mapping[str, object]]:
-    """Returns the same as JSON values."""
+    """Returns the rows of :func:`table` as JSON values."""
     return [asdict(each) for each in _compared(found, simulated, live, cluster)]
 
 

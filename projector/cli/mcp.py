@@ -1,4 +1,4 @@
-"""``projector mcp``: the answers as tools for agents (Model Context Protocol), over standard input and output."""
+"""Offers the answers as tools for agents (Model Context Protocol), over standard input and output: ``projector mcp``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Megatron-LM's switches that are no field by themselves (``--bf16``, ``--use-distributed-optimizer``, ``--fp8-format``), as
-the fields that they mean: what its command line is read by reads them here as well."""
+"""Reads Megatron-LM's switches that are no field by themselves (``--bf16``, ``--use-distributed-optimizer``,
+``--fp8-format``) as the fields that they mean, with the reader of Megatron-LM's command lines."""
 
 from __future__ import annotations
 
@@ -17,32 +17,34 @@ from projector.workload.fields import field_of
 
 
 def take(parsed: argparse.Namespace, rest: Sequence[str]) -> list[str]:
-    """``rest`` less the switches that decide a field, which go to ``parsed.stated``, and those of Primus' launcher that no
-    step feels, which go to ``parsed.neutral``. Raises :class:`InputError` where they contradict each other or another
-    flag, or have a value that they cannot have."""
+    """Returns ``rest`` less the switches that decide a field, which go to ``parsed.stated``, and less those of Primus'
+    launcher that no step feels, which go to ``parsed.neutral``. Raises :class:`InputError` where switches contradict
+    each other or another flag, or have a value that they cannot have."""
     stated: dict[str, tuple[str, str]] = dict(parsed.stated)
-    beside = {key: literal(text) for key, (_, text) in stated.items()}
+    stated_values = {key: literal(text) for key, (_, text) in stated.items()}
     options = _options(rest)
-    said = _read(rest)
+    all_args = _read(rest)
     left, problems = [], []
     for words in options:
         name = words[0].partition("=")[0]
-        if known := table("primus", "launcher").get(normal(name)):
-            values, why = known
+        if launcher_switch := table("primus", "launcher").get(normal(name)):
+            values, why = launcher_switch
             parsed.neutral += (f"{name} ({why})",)
             left += words[1 + values * ("=" not in words[0]) :]
             continue
-        own = _read(words)
-        keys = {*_decided({}, own), *_decided({name: said[name] for name in said if name not in own}, own)}
+        args = _read(words)
+        keys = {*_decided({}, args), *_decided({name: all_args[name] for name in all_args if name not in args}, args)}
         flag = words[0].partition("=")[0]
         for key in sorted(keys):
-            reader = Reader({**{name: value for name, value in beside.items() if name != key}, **said})
-            meant = _text(recipe_fields(reader, None).get(key))
-            problems += [Problem(flag, "", found, expected) for name, found, expected in reader.problems if name in own]
-            before = stated.setdefault(key, (flag, meant))
-            if literal(before[1]) != literal(meant):
-                problems.append(Problem(flag, "", f"{key} {meant}", f"{key} {before[1]}, as {before[0]} says"))
-        switch = len(words) > 1 and all(value is True for value in own.values())
+            reader = Reader({**{name: value for name, value in stated_values.items() if name != key}, **all_args})
+            value_text = _text(recipe_fields(reader, None).get(key))
+            problems += [
+                Problem(flag, "", found, expected) for name, found, expected in reader.problems if name in args
+            ]
+            earlier = stated.setdefault(key, (flag, value_text))
+            if literal(earlier[1]) != literal(value_text):
+                problems.append(Problem(flag, "", f"{key} {value_text}", f"{key} {earlier[1]}, as {earlier[0]} says"))
+        switch = len(words) > 1 and all(value is True for value in args.values())
         left += words[1:] if keys and switch else [] if keys else words
     if problems:
         raise InputError(dict.fromkeys(problems))
@@ -51,19 +53,19 @@ def take(parsed: argparse.Namespace, rest: Sequence[str]) -> list[str]:
 
 
 def _options(words: Sequence[str]) -> list[list[str]]:
-    """Each option with its values."""
-    found: list[list[str]] = []
+    """Returns the words of each option: the option, then its values."""
+    options: list[list[str]] = []
     for word in words:
-        if word.startswith("--") or not found:
-            found.append([])
-        found[-1].append(word)
-    return found
+        if word.startswith("--") or not options:
+            options.append([])
+        options[-1].append(word)
+    return options
 
 
 def _decided(others: Mapping[str, object], own: Mapping[str, object]) -> tuple[str, ...]:
-    """The fields that one option decides beside ``others``."""
-    made, without = (recipe_fields(Reader(args), None) for args in ({**others, **own}, others))
-    return tuple(key for key in made if made[key] != without.get(key) and field_of(key) is not None)
+    """Returns the fields that the switches ``own`` decide beside ``others``."""
+    decided, without = (recipe_fields(Reader(args), None) for args in ({**others, **own}, others))
+    return tuple(key for key in decided if decided[key] != without.get(key) and field_of(key) is not None)
 
 
 def _read(words: Sequence[str]) -> Mapping[str, object]:

@@ -1,4 +1,4 @@
-"""``projector memory``: what every pipeline rank holds at its peak and through a step, and whether that fits."""
+"""Shows what every pipeline rank holds at its peak and through a step, and whether that fits: ``projector memory``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def add_margin(parser: Any) -> None:
 
 
 def with_margin(options: argparse.Namespace, plan: MemoryPlan) -> tuple[Line, ...]:
-    """The verdict with what ``options`` add to the memory that is needed; nothing where they add nothing."""
+    """Returns the verdict with the margin that ``options`` add to the memory needed; nothing where they add none."""
     from projector.io.table import Line, gib
 
     margin = options.memory_safety_margin
@@ -64,10 +64,10 @@ def with_margin(options: argparse.Namespace, plan: MemoryPlan) -> tuple[Line, ..
 def _run(options: argparse.Namespace) -> None:
     timed = options.memory_mode or ("benchmark" if options.save_benchmark or options.load_benchmark else "simulate")
     with one_voice(timed != "simulate"):
-        _shown(options, timed != "simulate")
+        _show(options, timed != "simulate")
 
 
-def _shown(options: argparse.Namespace, timed: bool) -> None:
+def _show(options: argparse.Namespace, timed: bool) -> None:
     from projector.cli import as_json, document, live, remedies, report
     from projector.cli.inputs import one_projection
     from projector.cli.leftover import refuse_assumed
@@ -76,22 +76,22 @@ def _shown(options: argparse.Namespace, timed: bool) -> None:
     from projector.memory import draw
     from projector.memory.timeline import memory_timeline, sketch
 
-    case, made = one_projection(options, "projector performance compares them all, with their memory")
+    case, projection = one_projection(options, "projector performance compares them all, with their memory")
     if options.strict:
-        refuse_assumed(case.workload, made, case.assumed)
-    lines = memory_timeline(made.resolved, case.cluster.gpu, made.timeline)
+        refuse_assumed(case.workload, projection, case.assumed)
+    timelines = memory_timeline(projection.resolved, case.cluster.gpu, projection.timeline)
     if options.draw:
         title = f"{case.workload.model.name} on {case.workload.gpus} × {case.cluster.gpu.title}"
-        draw.save(made.memory, lines, options.draw, title)
-    helping = remedies.found(case, made)
-    counted = live.counted(options, case, made) if timed else live.NOTHING_COUNTED
+        draw.save(projection.memory, timelines, options.draw, title)
+    fixes = remedies.found(case, projection)
+    counted = live.counted(options, case, projection) if timed else live.NOTHING_COUNTED
     if options.json:
-        content = {**document.memory(case, made), **counted.values}
+        content = {**document.memory(case, projection), **counted.values}
         as_json.write(
-            content if helping is None else {**content, "remedies": remedies.as_document(case, helping, made)}
+            content if fixes is None else {**content, "remedies": remedies.as_document(case, fixes, projection)}
         )
         return
     width = options.width or shutil.get_terminal_size((120, 24)).columns
-    course = [Line(""), *(Line(text) for text in sketch(lines, width).splitlines())]
-    further = (*with_margin(options, made.memory), *counted.blocks)
-    show((*report.memory(case, made, course), *further, *(remedies.lines(case, helping) if helping else ())))
+    sketch_lines = [Line(""), *(Line(text) for text in sketch(timelines, width).splitlines())]
+    blocks = (*with_margin(options, projection.memory), *counted.blocks)
+    show((*report.memory(case, projection, sketch_lines), *blocks, *(remedies.lines(case, fixes) if fixes else ())))

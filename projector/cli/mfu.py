@@ -1,4 +1,4 @@
-"""MFU of one step by each published count of FLOP: the same run prints another figure under every framework."""
+"""Counts the MFU of a step by each published formula of FLOP: a run prints another figure under every framework."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from projector.projection import Projection
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """A step counted by ``formula``: ``gflop`` a token, ``tflops`` of a GPU, ``mfu`` over the dense bf16 peak; ``own``: the
-    framework of the run prints it."""
+    """A step counted by ``formula``: ``gflop`` a token, ``tflops`` of a GPU, ``mfu`` over the dense bf16 peak; ``own``:
+    whether the framework of the run prints this one."""
 
     formula: str
     gflop: float
@@ -23,26 +23,27 @@ class Counted:
     own: bool
 
 
-def counted(made: Projection) -> list[Counted]:
-    """By every formula that knows a model of this kind, the largest count first."""
-    workload, peak = made.resolved.workload, made.cluster.gpu.peak_of("bf16")
+def counted(projection: Projection) -> list[Counted]:
+    """Returns the step counted by every formula that knows a model of this kind, the largest count first."""
+    workload, peak = projection.resolved.workload, projection.cluster.gpu.peak_of("bf16")
     try:
-        own = formula_for(workload.framework, workload.framework_date)
+        printed = formula_for(workload.framework, workload.framework_date)
     except Unsupported:
-        own = ""
-    found = []
+        printed = ""
+    counts = []
     for name in formulas():
         try:
             flops = flops_per_token(workload, name)
         except Unsupported:
             continue
-        rate = flops * made.tgs
-        found.append(Counted(formula=name, gflop=flops / 1e9, tflops=rate / 1e12, mfu=rate / peak, own=name == own))
-    return sorted(found, key=lambda each: -each.gflop)
+        rate = flops * projection.tgs
+        own = name == printed
+        counts.append(Counted(formula=name, gflop=flops / 1e9, tflops=rate / 1e12, mfu=rate / peak, own=own))
+    return sorted(counts, key=lambda each: -each.gflop)
 
 
-def table(found: list[Counted]) -> Table:
-    """Returns one line a formula."""
+def table(counts: list[Counted]) -> Table:
+    """Returns a table with one line for each formula."""
     columns = (
         text("counted by", "formula"),
         figure("GFLOP a token", "gflop", number1),
@@ -53,8 +54,8 @@ def table(found: list[Counted]) -> Table:
     note = (
         "Of the projected step, over the dense bf16 peak. A formula that does not know layers of this kind is left out."
     )
-    return listed("MFU by each published formula", found, columns, note)
+    return listed("MFU by each published formula", counts, columns, note)
 
 
-def as_document(found: list[Counted]) -> list[dict[str, object]]:
-    return [asdict(each) for each in found]
+def as_document(counts: list[Counted]) -> list[dict[str, object]]:
+    return [asdict(each) for each in counts]

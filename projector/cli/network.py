@@ -1,5 +1,5 @@
-"""``projector network``: a cluster file from what nccl-tests, rccl-tests or Primus' preflight printed, how far the model was
-off, and which devices fall behind the rest."""
+"""Makes a cluster file from what nccl-tests, rccl-tests or Primus' preflight printed, and says how far the model was
+off and which devices fall behind the rest: ``projector network``."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.json:
         _document(options, like, shares, errors, behind)
         return
-    show([_told(shares), _scored(tests, errors, shares), *_slower(behind)])
+    show([_share_table(shares), _error_table(tests, errors, shares), *_laggards(behind)])
     if options.out:
         print(f"written: {options.out}")
         print(f"project on it: python -m projector performance --config FILE --cluster {options.out}")
@@ -88,24 +88,22 @@ Errors = dict[str, tuple[int, float | None, float | None]]
 
 
 def _errors(swept: Swept, before: Cluster, after: Cluster) -> Errors:
-    """By range of sizes: how many, and the median absolute error of the model without and with what was measured.
-
-    None where one host thread launched on several devices: short messages wait for it, and the model's seconds are those
-    of devices.
-    """
+    """Returns, by range of sizes, how many were timed and the median absolute error of the model without and with what
+    was measured; None where one host thread launched on several devices: short messages wait for that thread, and the
+    model's seconds are those of devices."""
     from projector.collectives.told_shares import SHORTEST, modelled
 
-    found: Errors = {}
+    errors: Errors = {}
     for title, large in (("< 1 MiB", False), ("≥ 1 MiB", True)):
         timed = [each for each in swept.seconds if (each[0] >= SHORTEST) == large]
         known = timed and (large or not swept.one_thread)
-        off = [
+        medians = [
             median(abs(modelled(swept, each, nbytes) / seconds - 1.0) for nbytes, seconds in timed) if known else None
             for each in (before, after)
         ]
         if timed:
-            found[title] = (len(timed), off[0], off[1])
-    return found
+            errors[title] = (len(timed), medians[0], medians[1])
+    return errors
 
 
 def _write(options: argparse.Namespace, like: str, shares: Shares) -> None:
@@ -114,29 +112,29 @@ def _write(options: argparse.Namespace, like: str, shares: Shares) -> None:
 
     if not shares.told:
         raise InputError([Problem(str(options.files[0]), "", "; ".join(shares.notes), "a test that tells a bandwidth")])
-    made = replace(shares.cluster, name=options.name or options.out.name.split(".")[0])
-    how = [
-        (each.name, f"{_longest(each.swept, shares.cluster)}: {_busbw(each.swept):.4g} GB/s bus bandwidth")
+    cluster = replace(shares.cluster, name=options.name or options.out.name.split(".")[0])
+    origins = [
+        (each.name, f"{_longest_message(each.swept, shares.cluster)}: {_busbw(each.swept):.4g} GB/s bus bandwidth")
         for each in shares.told
     ]
     try:
-        write_whole(options.out, text(made, _gpu(like, made), f"cluster {like}", how))
+        write_whole(options.out, text(cluster, _gpu_name(like, cluster), f"cluster {like}", origins))
     except OSError as error:
         expected = f"a file to write ({error.strerror})"
         raise InputError([Problem("--out", "", str(options.out), expected)]) from None
 
 
-def _gpu(like: str, cluster: Cluster) -> str:
-    """How the new file names its GPU: a file of the user's own by its whole path."""
+def _gpu_name(like: str, cluster: Cluster) -> str:
+    """Returns how the new file names its GPU: a file of the user's own by its whole path."""
     from projector.hardware import own
     from projector.hardware.catalogue import is_path
     from projector.hardware.yaml_file import read_mapping
 
     if not is_path(like):
         return cluster.gpu.name
-    named = str(read_mapping(Path(like))["gpu"]) if own.is_cluster(like) else Path(like).name
-    placed = own.beside(named, like)
-    return str(Path(placed).resolve()) if Path(placed).is_file() else named
+    name = str(read_mapping(Path(like))["gpu"]) if own.is_cluster(like) else Path(like).name
+    file = own.beside(name, like)
+    return str(Path(file).resolve()) if Path(file).is_file() else name
 
 
 def _busbw(swept: Swept) -> float:
@@ -146,18 +144,18 @@ def _busbw(swept: Swept) -> float:
     return nbytes / seconds * busbw(swept.kind, swept.ranks) / 1e9
 
 
-def _how(swept: Swept, cluster: Cluster) -> str:
+def _test_name(swept: Swept, cluster: Cluster) -> str:
     from projector.collectives.told_shares import shape_of
 
     shape = shape_of(swept, cluster)
     return f"{swept.kind} on {shape.nodes} x {shape.most}"
 
 
-def _longest(swept: Swept, cluster: Cluster) -> str:
-    return f"{_how(swept, cluster)}, {swept.longest[0] / 2**20:.4g} MiB"
+def _longest_message(swept: Swept, cluster: Cluster) -> str:
+    return f"{_test_name(swept, cluster)}, {swept.longest[0] / 2**20:.4g} MiB"
 
 
-def _told(shares: Shares) -> Table:
+def _share_table(shares: Shares) -> Table:
     columns = (
         Column("share of the line", numeric=False),
         *map(Column, ("before", "measured", "busbw GB/s")),
@@ -169,23 +167,23 @@ def _told(shares: Shares) -> Table:
             f"{each.before:.3f}",
             f"{each.share:.3f}",
             f"{_busbw(each.swept):.1f}",
-            _longest(each.swept, shares.cluster),
+            _longest_message(each.swept, shares.cluster),
         )
         for each in shares.told
     ]
     return Table(title="What the lines reach", columns=columns, rows=tuple(rows), note="; ".join(shares.notes))
 
 
-def _scored(tests: Sequence[Swept], errors: Sequence[Errors], shares: Shares) -> Table:
+def _error_table(tests: Sequence[Swept], errors: Sequence[Errors], shares: Shares) -> Table:
     columns = (
         Column("test", numeric=False),
         Column("sizes", numeric=False),
         *map(Column, ("times", "before", "after")),
     )
     rows = [
-        (_how(swept, shares.cluster), title, str(count), *(NONE if each is None else f"{each:.1%}" for each in off))
+        (_test_name(swept, shares.cluster), title, str(n), *(NONE if each is None else f"{each:.1%}" for each in off))
         for swept, by_size in zip(tests, errors, strict=True)
-        for title, (count, *off) in by_size.items()
+        for title, (n, *off) in by_size.items()
     ]
     note = "Median absolute error of the model's time, with the lines' shares of before and as measured."
     if any(swept.one_thread for swept in tests):
@@ -193,18 +191,18 @@ def _scored(tests: Sequence[Swept], errors: Sequence[Errors], shares: Shares) ->
     return Table(title="Error of the model", columns=columns, rows=tuple(rows), note=note)
 
 
-def _slower(behind: Sequence[Behind]) -> Iterator[Table | Line]:
-    """What falls behind, the slowest first, and the flag that says what one slow rank costs a run."""
-    made = (
+def _laggards(behind: Sequence[Behind]) -> Iterator[Table | Line]:
+    """Yields what falls behind, the slowest first, and the flag that says what one slow rank costs a run."""
+    columns = (
         text("slower", "what"),
         text("on", "host"),
         text("ranks", lambda each: ", ".join(map(str, each.ranks)) if len(each.ranks) < 9 else f"{len(each.ranks)}"),
         figure("of the median rate", "share", lambda share: percent(share, 0)),
     )
-    found = sorted(behind, key=lambda each: each.share)
-    if found:
-        yield listed("Devices and groups that fall behind", found, made)
-    for each in (each for each in found if len(each.ranks) == 1):
+    slowest = sorted(behind, key=lambda each: each.share)
+    if slowest:
+        yield listed("Devices and groups that fall behind", slowest, columns)
+    for each in (each for each in slowest if len(each.ranks) == 1):
         flag = f"--slow-rank {each.ranks[0]}={1 / each.share:.2f}"
         yield Line(f"What it costs a run: projector performance --config FILE {flag}")
         return
@@ -213,19 +211,19 @@ def _slower(behind: Sequence[Behind]) -> Iterator[Table | Line]:
 def _document(
     options: argparse.Namespace, like: str, shares: Shares, errors: Sequence[Errors], behind: Sequence[Behind]
 ) -> None:
-    told = {
+    rows = {
         each.name: {
             **values(each, "share before"),
             "busbw_gbs": _busbw(each.swept),
-            "told_by": _longest(each.swept, shares.cluster),
+            "told_by": _longest_message(each.swept, shares.cluster),
             "where": each.swept.where,
         }
         for each in shares.told
     }
-    scored = [
+    scores = [
         {title: {"times": count, "before": before, "after": after} for title, (count, before, after) in each.items()}
         for each in errors
     ]
-    content = {"command": "network", "like": like, "shares": told, "notes": shares.notes, "errors": scored}
+    content = {"command": "network", "like": like, "shares": rows, "notes": shares.notes, "errors": scores}
     content["behind"] = [asdict(each) for each in behind]
     as_json.write({**content, "written": str(options.out) if options.out else None})

@@ -1,4 +1,4 @@
-"""The flags that say what is projected and on what; the same for every command that takes a configuration."""
+"""Adds the flags that say what is projected and on what, for every command that takes a configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BACKEND, _CLOCK = "PRIMUS_GEMM_BACKEND", "PRIMUS_GPU_CLOCK_MHZ"
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
-    """Flags that choose the configuration and the devices, and those that change the configuration."""
+    """Adds the flags that choose the configuration and the devices, and those that change the configuration."""
     parser.usage = (
         "%(prog)s [--config FILE | --model NAME|FILE]\n    [--gpu NAME|FILE] [--gpus N] [flags] [KEY=VALUE ...]"
     )
@@ -31,7 +31,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def selection() -> Parser:
-    """Returns a parser of nothing but a configuration and its devices."""
+    """Returns a parser whose only flags choose a configuration and its devices."""
     parser = Parser(add_help=False, allow_abbrev=False)
     add_selection(parser)
     parser.set_defaults(options=parser.flags)
@@ -44,7 +44,7 @@ def add_strict(group: Any) -> None:
 
 
 def add_kernels(parser: Any) -> None:
-    """Flags about kernels and clocks, for a parser (then in a group of their own) or one of its groups."""
+    """Adds the flags about kernels and clocks to a parser (then in a group of their own) or to one of its groups."""
     group = parser.add_argument_group("kernels and clocks") if isinstance(parser, argparse.ArgumentParser) else parser
     group.add_argument(
         "--gemm-backend",
@@ -68,10 +68,8 @@ def add_kernels(parser: Any) -> None:
 
 
 def read_settings(options: argparse.Namespace) -> Settings:
-    """Returns the kernel settings that the flags of :func:`add_kernels` state.
-
-    Where a flag says nothing, the variable that Primus reads for it does. Raises :class:`InputError` with every mistake.
-    """
+    """Returns the kernel settings that the flags of :func:`add_kernels` state, else the environment variables that
+    Primus reads for them. Raises :class:`InputError` with every mistake."""
     from projector.kernels.backends import BUILTIN
     from projector.kernels.settings import Settings
 
@@ -198,7 +196,7 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
 
 
 class _AsWritten(argparse.Action):
-    """Keeps the value, and the spelling of the flag beside it: a mistake is blamed on what was typed."""
+    """Keeps the value, and beside it the flag as it was spelled, so that a mistake is blamed on what was typed."""
 
     def __call__(
         self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None

@@ -1,4 +1,4 @@
-"""What both command lines are made of: parsers, whose commands are imported when they are called, and words of mistakes."""
+"""Builds both command lines: parsers that import a command when it is called, and the words of mistakes."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _SHAPES = (
 
 
 class Command(NamedTuple):
-    """A command of a program. ``group``: under which help lists it (:data:`GROUPS`; empty: with ``--help-all``). ``module``:
-    the file of the package that has it, where that is not its name; its function ``register`` adds the flags to the
-    command's parser."""
+    """A command of a program. ``group``: the heading under which help lists it (:data:`GROUPS`; empty: only with
+    ``--help-all``). ``module``: the file of the package that has the command, where that is not its name; its function
+    ``register`` adds the flags to the command's parser."""
 
     name: str
     about: str
@@ -58,8 +58,8 @@ _WIDTH = 80  # columns that help takes at the most
 
 
 class Shown(argparse.RawDescriptionHelpFormatter):
-    """Help of 80 columns: paragraphs stand as they are written, wrapped; of many names of a flag those that have room,
-    unless ``whole``."""
+    """Formats help in 80 columns: paragraphs are wrapped as they are written; of many names of a flag those are shown
+    that have room, unless ``whole``."""
 
     whole = False
 
@@ -70,9 +70,9 @@ class Shown(argparse.RawDescriptionHelpFormatter):
         super().__init__(*words, **settings)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        whole = _BROKEN.sub(r"\1 ", text)
+        joined = _BROKEN.sub(r"\1 ", text)
         return "\n".join(
-            textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent) for line in whole.splitlines()
+            textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent) for line in joined.splitlines()
         )
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
@@ -101,18 +101,18 @@ class Parser(argparse.ArgumentParser):
         return self
 
     def flags(self) -> tuple[str, ...]:
-        """Returns all of its flags, in order."""
+        """Returns all flags of this parser, in order."""
         return tuple(flag for action in arguments(self) for flag in action.option_strings)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """As argparse has it, with the flags of the command that is called."""
+        """Parses as argparse does, with the flags of the command that is called."""
         return argparse.ArgumentParser.parse_known_args(self.filled(), args, namespace)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{_mistake(message)}; see {self.prog} --help\n")
 
     def format_help(self, further: bool = False) -> str:
-        """Examples first: a user looks for what to type; then the commands by group. ``further``: those of maintainers."""
+        """Returns help: examples first, since a user looks for what to type, then commands; ``further``: all of them."""
         text = argparse.ArgumentParser.format_help(self.filled())
         lines = [line for each in self.examples for line in wrapped(f"python -m {self.prog} {each}".split())]
         head = "examples:\n" + "".join(f"  {line}\n" for line in lines) + "\n" if lines else ""
@@ -121,24 +121,24 @@ class Parser(argparse.ArgumentParser):
 
     def _listed(self, further: bool) -> Iterator[str]:
         for group in (*GROUPS, *(("",) if further else ())):
-            own = [each for each in self.commands if each.group == group]
-            if own:
+            commands = [each for each in self.commands if each.group == group]
+            if commands:
                 yield f"{group or _FURTHER}:\n"
                 yield from (
                     textwrap.fill(each.about, _WIDTH, initial_indent=f"  {each.name:<12}", subsequent_indent=" " * 14)
                     + "\n"
-                    for each in own
+                    for each in commands
                 )
                 yield "\n"
 
 
-def wrapped(found: Sequence[str], margin: str = "    ") -> list[str]:
+def wrapped(words: Sequence[str], margin: str = "    ") -> list[str]:
     """Returns the lines of a command in a shell, no wider than the terminal, flags and their values together."""
     from projector.io.terminal import width_of
 
     width = min(78, (width_of(sys.stdout) or 80) - 2)
     lines, pairs = [""], list[str]()
-    for word in map(shlex.quote, found):
+    for word in map(shlex.quote, words):
         fits = bool(pairs) and len(margin + pairs[-1] + word) + 3 <= width
         if fits and pairs[-1].startswith("-") and " " not in pairs[-1] and not word.startswith("-"):
             pairs[-1] += f" {word}"
@@ -156,7 +156,7 @@ def wrapped(found: Sequence[str], margin: str = "    ") -> list[str]:
 def program(
     package: str, description: str, exits: str, *, examples: Sequence[str], commands: Sequence[Command]
 ) -> argparse.ArgumentParser:
-    """The parser of a whole program, whose commands are files of ``package.cli``. ``exits``: further exit codes."""
+    """Returns the parser of a program, whose commands are files of ``package.cli``. ``exits``: further exit codes."""
     epilog = f"Exit code 0; {exits}2 when the input is wrong, with every mistake on its own line."
     parser = Parser(prog=package, description=description, epilog=epilog, allow_abbrev=False, formatter_class=Shown)
     parser.examples, parser.commands, parser.usage = examples, commands, f"{package} COMMAND [flags]"
@@ -194,19 +194,19 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
 
 
 def _dashed(word: str) -> str:
-    """``--lora_rank=8``, as torch's trainers write flags, with dashes in its name."""
+    """Returns ``--lora_rank=8``, as torch's trainers write flags, with dashes in its name."""
     name, equals, value = word.partition("=")
     return name.replace("_", "-") + equals + value
 
 
 def _unknown(rest: Sequence[str], flags: Callable[[], tuple[str, ...]]) -> list[Problem]:
-    """One problem for every argument that no flag of the command took, with the nearest flags."""
+    """Returns one problem for every argument that no flag of the command took, with the nearest flags."""
     import difflib
 
     known = flags()
-    wrong = [word for word in rest if word.startswith("-")] or list(rest)
+    unknown = [word for word in rest if word.startswith("-")] or list(rest)
     problems = []
-    for word in wrong:
+    for word in unknown:
         if not word.startswith("-"):
             problems.append(Problem("command line", "", word, "no further argument"))
             continue
@@ -217,7 +217,7 @@ def _unknown(rest: Sequence[str], flags: Callable[[], tuple[str, ...]]) -> list[
 
 
 def _take_changes(parsed: argparse.Namespace, rest: Sequence[str]) -> list[str]:
-    """``rest`` less its ``KEY=VALUE`` words, which go to ``parsed.changes`` where the command takes any."""
+    """Returns ``rest`` less its ``KEY=VALUE`` words, which go to ``parsed.changes`` where the command takes any."""
     if not hasattr(parsed, "changes"):
         return list(rest)
     parsed.changes = tuple(word for word in rest if _CHANGE.match(word))
@@ -238,7 +238,7 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
 
 
 def quantity(unit: str, low: float, high: float) -> Callable[[str], float]:
-    """A number of ``unit`` within bounds that tell it from one of another unit, for argparse."""
+    """Returns a reader of a number of ``unit``, for argparse, within bounds that tell it from a number of another unit."""
 
     def read(text: str) -> float:
         try:
@@ -263,7 +263,7 @@ def tokens(text: str) -> float:
 
 
 def price(text: str) -> Price:
-    """Of a GPU-hour: a number, or a file, for argparse, with every mistake of a file."""
+    """Reads the price of a GPU-hour, a number or a file, for argparse, with every mistake of a file."""
     from projector.plan.price import read_price
 
     try:
@@ -281,7 +281,7 @@ def add_json(parser: Any) -> None:
 
 
 def _mistake(message: str) -> str:
-    """What argparse says, as one line of ours."""
+    """Returns argparse's message as one line in the form of all other mistakes."""
     for pattern, shape in _SHAPES:
         match = pattern.fullmatch(message)
         if match:
@@ -291,7 +291,7 @@ def _mistake(message: str) -> str:
 
 
 class HelpAll(argparse.Action):
-    """``--help-all``: the help with the commands and the flags that ``--help`` leaves out."""
+    """Prints the help with the commands and the flags that ``--help`` leaves out: ``--help-all``."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
         super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **settings)
@@ -307,8 +307,8 @@ class HelpAll(argparse.Action):
 
 
 class Completion(argparse.Action):
-    """``--completion bash|zsh|fish``: prints the script for a shell and ends the program. Of bash and zsh it is made by
-    shtab, which nothing else here imports."""
+    """Prints the completion script for a shell and ends the program: ``--completion bash|zsh|fish``. The scripts of
+    bash and zsh are made by shtab, which nothing else here imports."""
 
     HELP = 'print a script for bash, zsh or fish: eval "$(%(prog)s --completion bash)"'
 
@@ -317,14 +317,14 @@ class Completion(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, _: object, shell: Any, __: str | None = None) -> None:
         if shell == "fish":
-            sys.stdout.writelines(f"{line}\n" for line in _fish(parser, _names()))
+            sys.stdout.writelines(f"{line}\n" for line in _fish(parser, _known_values()))
             parser.exit()
         import shtab
 
         for each in arguments(parser):  # what help does not list, shtab would leave out
             each.help = "" if isinstance(each, argparse._SubParsersAction) else each.help
-        names = _names()
-        for action in _actions(parser):
+        names = _known_values()
+        for action in _all_actions(parser):
             action.help = getattr(action, "whole_help", action.help)  # flags that help leaves out are completed, too
             known = names.get(action.dest)
             if known and action.choices is None:
@@ -338,23 +338,23 @@ class Completion(argparse.Action):
 
 
 def _fish(parser: argparse.ArgumentParser, names: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Lines of fish's ``complete`` for a program: its commands, their flags, and what these name."""
+    """Yields the lines of fish's ``complete`` for a program: its commands, their flags, and the values of these."""
     (commands,) = [each for each in arguments(parser) if isinstance(each, argparse._SubParsersAction)]
     start = f"complete -c {parser.prog} -f"
     for name, command in commands.choices.items():
-        yield f"{start} -n __fish_use_subcommand -a {name} -d {_quoted(str(command.description).splitlines()[0][:70])}"
+        yield f"{start} -n __fish_use_subcommand -a {name} -d {_fish_quoted(str(command.description).splitlines()[0][:70])}"
     for name, command in commands.choices.items():
         for action in arguments(command):
             longs = " ".join(f"-l {flag[2:]}" for flag in action.option_strings if flag.startswith("--"))
             help = getattr(action, "whole_help", action.help) or ""
             known = action.choices or names.get(action.dest) or ()
-            values = f" -xa {_quoted(' '.join(map(str, known)))}" if known else " -rF" if action.nargs != 0 else ""
+            values = f" -xa {_fish_quoted(' '.join(map(str, known)))}" if known else " -rF" if action.nargs != 0 else ""
             if longs:
-                yield f"{start} -n '__fish_seen_subcommand_from {name}' {longs}{values} -d {_quoted(help[:70])}"
+                yield f"{start} -n '__fish_seen_subcommand_from {name}' {longs}{values} -d {_fish_quoted(help[:70])}"
 
 
-def _quoted(text: str) -> str:
-    """In the words of fish, whose single quotes know two escapes."""
+def _fish_quoted(text: str) -> str:
+    """Quotes ``text`` for fish, whose single quotes know two escapes."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -368,29 +368,29 @@ def arguments(parser: argparse.ArgumentParser) -> Sequence[argparse.Action]:
     return (parser.filled() if isinstance(parser, Parser) else parser)._actions
 
 
-def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Every flag and argument of a parser and of its commands."""
+def _all_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Yields every flag and argument of a parser and of its commands."""
     for action in arguments(parser):
         if isinstance(action, argparse._SubParsersAction):
             for each in action.choices.values():
-                yield from _actions(each)
+                yield from _all_actions(each)
         else:
             yield action
 
 
-def _names() -> Mapping[str, tuple[str, ...]]:
-    """What flags of these destinations name."""
+def _known_values() -> Mapping[str, tuple[str, ...]]:
+    """Returns the values that the flags of a destination can name."""
     from projector import frameworks
     from projector.hardware import catalogue
     from projector.workload import zoo
     from projector.workload.fields import fields
 
     gpus, models = catalogue.gpu_names(), tuple(name for name in zoo.names() if not zoo.is_template(name))
-    words = {f"field {field.key}": field.choices for field in fields() if field.choices and not field.many}
+    choices = {f"field {field.key}": field.choices for field in fields() if field.choices and not field.many}
     return {
         "model": models,
         "gpu": gpus,
         "cluster": catalogue.cluster_names(),
         "framework": tuple(frameworks.names()),
-        **words,
+        **choices,
     }

@@ -1,8 +1,8 @@
-"""``--write patch``: an answer as a change of the user's own file, read back to the same projection.
+"""Writes an answer as a change of the user's own file that reads back to the same projection: ``--write patch``.
 
-What changes is told by two lists of words, of the run that the file is and of the run that it should be, in the words of
-its framework (:mod:`projector.search.launchable`). Each word is changed where it stands, put beside another where it does
-not, and the whole is read again: a patch is right because our reader says so.
+What changes follows from two lists of words: of the run that the file is, and of the run that it should be, in the
+words of its framework (:mod:`projector.search.launchable`). Each word is changed where it stands, put beside another
+where it does not, and the whole is read again: a patch is right because our reader says so.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ if TYPE_CHECKING:
 Words = Mapping[str, Any]
 _ONE_BY_ONE = "a file whose words can be changed one by one"
 _PRIMUS = re.compile(r"(?m)^modules:")
-_GONE = object()
-_WIDTH, _OF_EXPERTS = "tensor_model_parallel_size", "expert_tensor_parallel_size"
+_ABSENT = object()
+_WIDTH, _EXPERT_WIDTH = "tensor_model_parallel_size", "expert_tensor_parallel_size"
 
 
 def patched(case: Case, load: Workload, options: argparse.Namespace) -> str:
-    """Returns the unified diff of ``--config`` after which it is ``load``, with paths as the user gave them.
+    """Returns the unified diff of ``--config`` after which the file is ``load``, with paths as the user gave them.
 
-    Raises :class:`InputError` where there is no file of one's own, where its words are none that can be changed here, and
-    where the changed file does not read back to the projection of ``load``.
+    Raises :class:`InputError` where there is no file of one's own, where its words are none that can be changed here,
+    and where the changed file does not read back to the projection of ``load``.
     """
     path = Path(options.config or "")
     if not path.is_file():
         raise _refused(options.config or "no --config", "a file of one's own: --config FILE")
     text = path.read_text(encoding="utf-8")
     before, after = (dict(_words(each, text)) for each in (_read(text, path, case, options), load))
-    if load.model.moe and before.get(_WIDTH) != after.get(_WIDTH) and not _stands(_setting(_OF_EXPERTS), text):
-        before.pop(_OF_EXPERTS, None)  # which follows the other where nothing is said
+    if load.model.moe and before.get(_WIDTH) != after.get(_WIDTH) and not _places(_in_yaml(_EXPERT_WIDTH), text):
+        before.pop(_EXPERT_WIDTH, None)  # which follows the other where nothing is said
     changed, beside = text, [*after, *before]
-    for key in [key for key in {**before, **after} if before.get(key, _GONE) != after.get(key, _GONE)]:
-        changed = _changed(changed, path.suffix, key, after.get(key, _GONE), beside)
+    for key in [key for key in {**before, **after} if before.get(key, _ABSENT) != after.get(key, _ABSENT)]:
+        changed = _with_setting(changed, path.suffix, key, after.get(key, _ABSENT), beside)
         beside = [key, *beside]  # what is new stands together
-    _compare(changed, path, case, load, options)
+    _check_read_back(changed, path, case, load, options)
     lines = [each.splitlines(keepends=True) for each in (text, changed)]
     return "".join(difflib.unified_diff(lines[0], lines[1], str(path), str(path)))
 
 
 def _words(load: Workload, text: str) -> Words:
-    """The run in the words of its framework."""
+    """Returns the settings of ``load`` in the words of its framework."""
     from projector.search import launchable
 
     if load.framework.startswith("torchtitan"):
@@ -67,40 +67,40 @@ def _words(load: Workload, text: str) -> Words:
     return launchable.arguments(load)
 
 
-def _changed(text: str, kind: str, key: str, value: Any, known: list[str]) -> str:
-    """``text`` with ``key`` at ``value``: where it stands, else beside the first of ``known`` that stands there."""
+def _with_setting(text: str, kind: str, key: str, value: Any, known: list[str]) -> str:
+    """Returns ``text`` with ``key`` at ``value``, in place or beside the first of ``known`` that stands there."""
     if kind == ".toml":
-        return _in_section(text, key, value)
-    find, say = (_setting, _said) if kind in (".yaml", ".yml") else (_flag, _typed)
-    key = next((word for word in _spelled(key) if _stands(find(word), text)), key)
-    if found := _stands(find(key), text):
-        last = found[-1]
-        if value is _GONE or (value is False and say is _typed):
+        return _with_toml_setting(text, key, value)
+    find, written = (_in_yaml, _as_yaml) if kind in (".yaml", ".yml") else (_in_flags, _as_flag)
+    key = next((word for word in _names_of_field(key) if _places(find(word), text)), key)
+    if matches := _places(find(key), text):
+        last = matches[-1]
+        if value is _ABSENT or (value is False and written is _as_flag):
             rest = text[last.end() :]
             emptied = text[: last.start()].endswith("\n") and rest.startswith("\n")
             return text[: last.start()] + (rest[1:] if emptied else rest)
-        named = re.match(r"\$\{?(\w+)", last["value"] or "")
-        if named and (given := re.search(rf"(?m)^(\s*(?:export\s+)?{named[1]}=(?:\$\{{\w+:?[-=])?)([^\s}}]*)", text)):
+        name = re.match(r"\$\{?(\w+)", last["value"] or "")  # of a variable
+        if name and (given := re.search(rf"(?m)^(\s*(?:export\s+)?{name[1]}=(?:\$\{{\w+:?[-=])?)([^\s}}]*)", text)):
             return text[: given.start(2)] + str(value) + text[given.end(2) :]
-        return text[: last.start()] + last["lead"] + say(key, value) + text[last.end() :]
-    if value in (_GONE, False):
+        return text[: last.start()] + last["lead"] + written(key, value) + text[last.end() :]
+    if value in (_ABSENT, False):
         return text
-    beside = next((each for name in known for each in _stands(find(name), text)), None)
+    beside = next((each for name in known for each in _places(find(name), text)), None)
     if beside is None:
         raise _refused(key, "a file in which one setting of the layout stands, to put this beside it")
-    lead = " " if say is _typed else beside["lead"]
-    return text[: beside.end()] + lead + say(key, value) + text[beside.end() :]
+    lead = " " if written is _as_flag else beside["lead"]
+    return text[: beside.end()] + lead + written(key, value) + text[beside.end() :]
 
 
-def _spelled(key: str) -> Iterator[str]:
-    """``key``, and other names of its field."""
+def _names_of_field(key: str) -> Iterator[str]:
+    """Yields ``key``, then the other names of its field."""
     yield key
     for about in about_of(Recipe).values():
         yield from (name for names in about.names.values() if key in names for name in names)
 
 
-def _stands(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
-    """Where a word stands outside comments."""
+def _places(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
+    """Returns the places of a word outside comments."""
 
     def commented(place: int) -> bool:
         return re.search(r"(?:^|\s)#", text[text.rfind("\n", 0, place) + 1 : place]) is not None
@@ -108,44 +108,44 @@ def _stands(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
     return [each for each in pattern.finditer(text) if not commented(each.start("key"))]
 
 
-def _setting(key: str) -> re.Pattern[str]:
-    """``key: value`` on a line of YAML, from the line's break on, so that what is put beside it is a line, too."""
+def _in_yaml(key: str) -> re.Pattern[str]:
+    """Returns the pattern of ``key: value`` on a line of YAML, with the line break before it."""
     return re.compile(rf"(?P<lead>(?:^|\n)[ \t]*)(?P<key>{key})[ \t]*:[ \t]*(?P<value>[^#\n]*?)(?=[ \t]*(?:#|\n|$))")
 
 
-def _flag(key: str) -> re.Pattern[str]:
-    """``--key value`` of a command, with the blanks before it; a switch has no value."""
+def _in_flags(key: str) -> re.Pattern[str]:
+    """Returns the pattern of ``--key value`` of a command, with the blanks before it; a switch has no value."""
     word = key.replace("_", "[-_]")
     return re.compile(
         rf"(?P<lead>[ \t]+|(?<=[\n(\"']))(?P<key>--{word})(?![\w-])(?:[ =]+(?P<value>(?!-)[^\s\\\"')]+))?"
     )
 
 
-def _said(key: str, value: Any) -> str:
+def _as_yaml(key: str, value: Any) -> str:
     return f"{key}: {json.dumps(value)}"
 
 
-def _typed(key: str, value: Any) -> str:
+def _as_flag(key: str, value: Any) -> str:
     values = [] if value is True else value if isinstance(value, list | tuple) else [value]
     return " ".join((f"--{key.replace('_', '-')}", *(shlex.quote(str(each)) for each in values)))
 
 
-def _in_section(text: str, key: str, value: Any) -> str:
-    """A job file of torchtitan: ``name = value`` below ``[section]``, which is made where there is none."""
+def _with_toml_setting(text: str, key: str, value: Any) -> str:
+    """Returns a job file of torchtitan with ``name = value`` below ``[section]``, which is added where there is none."""
     section, _, name = key.rpartition(".")
     head = re.search(rf"(?m)^\[{re.escape(section)}\][^\n]*\n", text)
     if head is None:
-        return text if value is _GONE else f"{text.rstrip()}\n\n[{section}]\n{name} = {json.dumps(value)}\n"
+        return text if value is _ABSENT else f"{text.rstrip()}\n\n[{section}]\n{name} = {json.dumps(value)}\n"
     after = re.search(r"(?m)^\[", text[head.end() :])
     end = head.end() + after.start() if after else len(text)
     line = re.compile(rf"(?m)^{name}[ \t]*=[ \t]*[^#\n]*?(?=[ \t]*(?:#|$))").search(text, head.end(), end)
     start, stop = (line.start(), line.end()) if line else (head.end(), head.end())
-    said = "" if value is _GONE else f"{name} = {json.dumps(value)}" + ("" if line else "\n")
-    return text[:start] + said + text[stop:]
+    setting = "" if value is _ABSENT else f"{name} = {json.dumps(value)}" + ("" if line else "\n")
+    return text[:start] + setting + text[stop:]
 
 
 def _read(text: str, path: Path, case: Case, options: argparse.Namespace) -> Workload:
-    """``text`` as our readers take it in place of ``path``, on the same GPUs, without flags of recipe fields."""
+    """Returns the workload of ``text`` as our readers take it in place of ``path``, without flags of recipe fields."""
     from tempfile import TemporaryDirectory
 
     from projector.cli.inputs import read_case
@@ -153,8 +153,8 @@ def _read(text: str, path: Path, case: Case, options: argparse.Namespace) -> Wor
     from projector.cli.parser import parse
     from projector.intake.primus_experiment import presets_of
 
-    alone = ("configs", "model", "cluster", "gpu", "framework", "framework_date", "gpus", "target_nodes")
-    words = [w for n in alone if (v := getattr(options, n)) for w in (f"--{n.replace('_', '-')}", str(v))]
+    flags = ("configs", "model", "cluster", "gpu", "framework", "framework_date", "gpus", "target_nodes")
+    words = [w for n in flags if (v := getattr(options, n)) for w in (f"--{n.replace('_', '-')}", str(v))]
     if not options.cluster and not options.gpu:
         words += ["--cluster", case.cluster.name]  # of the folder in which the file lies
     if _PRIMUS.search(text) and not options.configs and (presets := presets_of(path, os.environ)):
@@ -162,9 +162,9 @@ def _read(text: str, path: Path, case: Case, options: argparse.Namespace) -> Wor
     for name in ("args", "env"):
         words += [f"--{name}", *given] if (given := getattr(options, name)) else []
     with TemporaryDirectory() as folder:
-        for each in path.resolve().parent.iterdir():  # files that it names
-            if each.name != path.name:
-                (Path(folder) / each.name).symlink_to(each)
+        for neighbour in path.resolve().parent.iterdir():  # files that it names
+            if neighbour.name != path.name:
+                (Path(folder) / neighbour.name).symlink_to(neighbour)
         (Path(folder) / path.name).write_text(text, encoding="utf-8")
         try:
             return read_case(parse(selection(), ["--config", str(Path(folder) / path.name), *words])).workload
@@ -172,21 +172,21 @@ def _read(text: str, path: Path, case: Case, options: argparse.Namespace) -> Wor
             raise _refused(str(error).replace(folder, str(path.parent)).replace("\n", "; "), _ONE_BY_ONE) from None
 
 
-def _compare(text: str, path: Path, case: Case, load: Workload, options: argparse.Namespace) -> None:
+def _check_read_back(text: str, path: Path, case: Case, load: Workload, options: argparse.Namespace) -> None:
     """Raises :class:`InputError` unless ``text`` has the step and the memory of ``load``."""
     from projector.projection import project
 
     wanted = project(load, case.cluster, settings=case.settings)
-    again = _read(text, path, case, options)
+    workload = _read(text, path, case, options)
     try:
-        found = project(again, case.cluster, settings=case.settings)
+        again = project(workload, case.cluster, settings=case.settings)
     except (InputError, Unsupported) as error:
         raise _refused(str(error).replace("\n", "; "), _ONE_BY_ONE) from None
-    pairs = ((wanted.step_seconds, found.step_seconds), (wanted.memory.allocated, found.memory.allocated))
+    pairs = ((wanted.step_seconds, again.step_seconds), (wanted.memory.allocated, again.memory.allocated))
     if any(abs(a - b) > 1e-9 * a for a, b in pairs):
-        ours, theirs = (made.resolved.workload.recipe for made in (wanted, found))
-        other = [f.name for f in fields(Recipe) if getattr(ours, f.name) != getattr(theirs, f.name)]
-        raise _refused(f"{', '.join(other)}: another value when it is read back", "words that this file can say")
+        ours, theirs = (projection.resolved.workload.recipe for projection in (wanted, again))
+        differing = [f.name for f in fields(Recipe) if getattr(ours, f.name) != getattr(theirs, f.name)]
+        raise _refused(f"{', '.join(differing)}: another value when it is read back", "words that this file can say")
 
 
 def _refused(found: str, expected: str) -> InputError:

@@ -1,4 +1,4 @@
-"""``projector performance``: step time, throughput, where the step goes, and whether it fits."""
+"""Shows step time, throughput, where the step goes, and whether it fits: ``projector performance``."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _VOCABULARIES = (32_000, 256_000)
 
 @dataclass(frozen=True, kw_only=True)
 class Projections:
-    """By mode, in the order asked for; ``refused``: modes without one and why; ``compared``: schedules tried; ``timed``:
-    what the benchmark shrank to, beside what it stands for."""
+    """The projections of a case by mode, in the order asked for; ``refused``: modes without one and why; ``compared``:
+    schedules tried; ``timed``: what the benchmark shrank to, beside what it stands for."""
 
     by_mode: dict[str, Projection]
     refused: dict[str, str]
@@ -44,7 +44,7 @@ class Projections:
 
 
 def register(parser: Parser) -> None:
-    """``parser``: of ``performance``, or of ``both``, which also shows what ``memory`` does."""
+    """Adds the arguments of ``performance`` to ``parser``, or of ``both``, which also shows what ``memory`` does."""
     both = parser.prog.endswith(" both")
     add_command(
         parser,
@@ -86,10 +86,10 @@ def register(parser: Parser) -> None:
 def _run(options: argparse.Namespace) -> None:
     options.profiling_mode = options.profiling_mode or (BENCHMARK if options.benchmark_gpus else SIMULATE)
     with kept(options), one_voice(asked(options)):
-        _projected(options)
+        _show_projections(options)
 
 
-def _projected(options: argparse.Namespace) -> None:
+def _show_projections(options: argparse.Namespace) -> None:
     from projector.cli import as_json, document, report
     from projector.cli.inputs import blamed, read_case
     from projector.cli.layout import laid_out
@@ -99,32 +99,32 @@ def _projected(options: argparse.Namespace) -> None:
 
     runs.prepare(options)
     case = read_case(options)
-    own = runs.taught(options, _first(options))
-    case = own.on(case)
+    user_runs = runs.read_own(options, _first_mode(options))
+    case = user_runs.applied_to(case)
     with blamed(options):
-        case = _ranged(laid_out(case, options))
-        made = _projections(case, options)
+        case = _with_vocabulary_range(laid_out(case, options))
+        run = _projections(case, options)
         if options.strict:
             from projector.cli.leftover import refuse_assumed
 
-            refuse_assumed(case.workload, made.first, case.assumed)
-        simulated = made.by_mode.get(SIMULATE)
-        idle = idle_flags(case, simulated, options.told) if simulated else ()
+            refuse_assumed(case.workload, run.first, case.assumed)
+        simulated = run.by_mode.get(SIMULATE)
+        idle = idle_flags(case, simulated, options.overrides) if simulated else ()
         case = replace(case, notes=(*case.notes, *unfelt(case, options)), moot=(*case.moot, *idle))
-    if asked(options) and BENCHMARK in made.by_mode:
-        case = replace(case, known=case.known.after_timing(made.first, made.by_mode[BENCHMARK]))
+    if asked(options) and BENCHMARK in run.by_mode:
+        case = replace(case, known=case.known.after_timing(run.first, run.by_mode[BENCHMARK]))
     if options.trace:
-        write_trace(made.first, options.trace)
+        write_trace(run.first, options.trace)
     paths = written.write(options.write, case, case.workload, options)
-    further = _further(case, options, made, own)
+    extras = _extras(case, options, run, user_runs)
     if options.json:
-        as_json.write({**document.performance(case, made), **further.values})
+        as_json.write({**document.performance(case, run), **extras.values})
     else:
-        show((*report.performance(case, made, further.help), *further.blocks, *written.lines(paths, case, options)))
+        show((*report.performance(case, run, extras.help), *extras.blocks, *written.lines(paths, case, options)))
 
 
-def _ranged(case: Case) -> Case:
-    """``case`` with the change of its step beside the vocabulary it assumes; as it is where a tokenizer is named."""
+def _with_vocabulary_range(case: Case) -> Case:
+    """Returns ``case`` with the step's change under other vocabularies, where no tokenizer is named."""
     from projector.workload.tokenizers import STANDS_IN
 
     if not any(STANDS_IN in text for text in case.assumed):
@@ -136,16 +136,16 @@ def _ranged(case: Case) -> Case:
         workload = replace(case.workload, model=model)
         return project(workload, case.cluster, "simulate", settings=case.settings).step_seconds
 
-    base = seconds(None)
-    changes = (f"{100 * (seconds(size) / base - 1):+.1f} % with {size // 1000}k" for size in _VOCABULARIES)
+    base_seconds = seconds(None)
+    changes = (f"{100 * (seconds(size) / base_seconds - 1):+.1f} % with {size // 1000}k" for size in _VOCABULARIES)
     remark = f"; the step changes by {', '.join(changes)}"
     assumed = tuple(text.replace(STANDS_IN, STANDS_IN + remark) for text in case.assumed)
     return replace(case, assumed=assumed)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Further:
-    """What is shown beyond the projection: lines and tables, and the same as JSON values. ``help``: of what would make it
+class _Extras:
+    """What is shown beyond the projection: lines and tables, and the same as JSON values. ``help``: what would make it
     fit."""
 
     help: tuple[Line | Table, ...] = ()
@@ -153,27 +153,27 @@ class _Further:
     values: Mapping[str, object] = field(default_factory=dict)
 
 
-def _first(options: argparse.Namespace) -> str:
-    """The mode of the projection that everything else is told of."""
+def _first_mode(options: argparse.Namespace) -> str:
+    """Returns the mode of the projection that everything else is told of."""
     return SIMULATE if options.profiling_mode == BOTH else str(options.profiling_mode)
 
 
-def _further(case: Case, options: argparse.Namespace, made: Projections, own: runs.Taught) -> _Further:
+def _extras(case: Case, options: argparse.Namespace, projections: Projections, user_runs: runs.OwnRuns) -> _Extras:
     from projector.cli import communication, exploration, live, mfu, remedies, report
     from projector.io.table import Line
     from projector.projection import project
 
-    mode = _first(options)
+    mode = _first_mode(options)
     blocks: list[Line | Table] = []
     values: dict[str, object] = {}
-    blocks += runs.lines(own)
-    values |= runs.as_values(own)
-    helping = remedies.found(case, made.first)
-    help = () if helping is None else tuple(remedies.lines(case, helping))
-    if helping is not None:
-        values["remedies"] = remedies.as_document(case, helping, made.first)
+    blocks += runs.lines(user_runs)
+    values |= runs.as_values(user_runs)
+    fixes = remedies.found(case, projections.first)
+    help = () if fixes is None else tuple(remedies.lines(case, fixes))
+    if fixes is not None:
+        values["remedies"] = remedies.as_document(case, fixes, projections.first)
     if options.sub_target_nodes:
-        small, efficiency = exploration.scaled(case, options.sub_target_nodes, partial(_in_mode, options, mode))
+        small, efficiency = exploration.scaled(case, options.sub_target_nodes, partial(_project_in_mode, options, mode))
         nodes = options.sub_target_nodes
         blocks.append(
             Line(f"Scaling: {small.tgs:.1f} tokens/s/GPU on {nodes} hosts; efficiency {100 * efficiency:.1f} %")
@@ -184,27 +184,28 @@ def _further(case: Case, options: argparse.Namespace, made: Projections, own: ru
         blocks.append(communication.table(rows))
         values["communication"] = communication.as_document(rows)
     if options.mfu:
-        counts = mfu.counted(made.first)
+        counts = mfu.counted(projections.first)
         blocks.append(mfu.table(counts))
         values["mfu_by_formula"] = mfu.as_document(counts)
-    if wrong := slow.told(options):
+    if disturbance := slow.stated(options):
         if asked(options):
             raise InputError(
                 [Problem("--slow-rank, --slow-link", "", "layers timed live", "kernels from models or tables")]
             )
-        steps = slow.found(wrong, case, made.first, mode)
-        blocks += slow.table(wrong, *steps)
-        values["slow"] = slow.as_document(wrong, *steps)
+        steps = slow.steps(disturbance, case, projections.first, mode)
+        blocks += slow.table(disturbance, *steps)
+        values["slow"] = slow.as_document(disturbance, *steps)
     if options.both:
-        timed = BENCHMARK in made.by_mode and asked(options)
-        counted = live.counted(options, case, made.first) if timed else live.NOTHING_COUNTED
-        blocks += (*report.held(case, made.first), *held.with_margin(options, made.first.memory), *counted.blocks)
+        timed = BENCHMARK in projections.by_mode and asked(options)
+        first = projections.first
+        counted = live.counted(options, case, first) if timed else live.NOTHING_COUNTED
+        blocks += (*report.held(case, first), *held.with_margin(options, first.memory), *counted.blocks)
         values |= counted.values
     if options.explore:
-        found = exploration.explored(case, mode)
-        blocks += exploration.table(case, found)
-        values["exploration"] = exploration.as_document(case, found)
-    return _Further(help=help, blocks=tuple(blocks), values=values)
+        explored = exploration.explored(case, mode)
+        blocks += exploration.table(case, explored)
+        values["exploration"] = exploration.as_document(case, explored)
+    return _Extras(help=help, blocks=tuple(blocks), values=values)
 
 
 def _projections(case: Case, options: argparse.Namespace) -> Projections:
@@ -220,65 +221,65 @@ def _projections(case: Case, options: argparse.Namespace) -> Projections:
         compared = _compare(case, modes[0])
         if compared[0].projection is not None:
             case = with_schedule(case, compared[0].schedule, compared[0].vpp)
-    made: dict[str, Projection] = {}
+    by_mode: dict[str, Projection] = {}
     refused: dict[str, str] = {}
     for mode in modes:
         try:
-            made[mode] = _in_mode(options, mode, case)
+            by_mode[mode] = _project_in_mode(options, mode, case)
         except NoMeasurement as error:
             if mode != options.profiling_mode:
                 refused[mode] = str(error)
                 continue
             raise
-    timed = _timed(case, options) if asked(options) and BENCHMARK in made else ""
-    return Projections(by_mode=made, refused=refused, compared=compared, timed=timed)
+    timed = _shrunk_sizes(case, options) if asked(options) and BENCHMARK in by_mode else ""
+    return Projections(by_mode=by_mode, refused=refused, compared=compared, timed=timed)
 
 
-def _timed(case: Case, options: argparse.Namespace) -> str:
+def _shrunk_sizes(case: Case, options: argparse.Namespace) -> str:
     from projector.benchmark.device import open_device
     from projector.benchmark.measured import INSTEAD
     from projector.cli.live import measurement
 
-    made, target = measurement(options, case.workload, case.cluster, open_device), case.workload
-    found, loud = made.asked, "".join(f". {note}" for note in made.notes if note.startswith(INSTEAD))
+    times, target = measurement(options, case.workload, case.cluster, open_device), case.workload
+    shrunk, warnings = times.asked, "".join(f". {note}" for note in times.notes if note.startswith(INSTEAD))
 
-    def sizes(of: Workload) -> str:
-        return ", ".join(f"{name} {getattr(of.recipe, name)}" for name in ("pp", "ep", "tp", "cp"))
+    def sizes(workload: Workload) -> str:
+        return ", ".join(f"{name} {getattr(workload.recipe, name)}" for name in ("pp", "ep", "tp", "cp"))
 
-    shrunk = f"{sizes(found.workload)} on {found.ranks} of {target.gpus} ranks"
-    return f"Benchmark: {shrunk}; target: {sizes(target)}, dp {target.dp}; what is left out is priced{loud}"
+    shrunk_words = f"{sizes(shrunk.workload)} on {shrunk.ranks} of {target.gpus} ranks"
+    return f"Benchmark: {shrunk_words}; target: {sizes(target)}, dp {target.dp}; what is left out is priced{warnings}"
 
 
-def _in_mode(options: argparse.Namespace, mode: str, case: Case) -> Projection:
-    return _live(case, options) if mode == BENCHMARK and asked(options) else _project(case, mode)
+def _project_in_mode(options: argparse.Namespace, mode: str, case: Case) -> Projection:
+    return _project_from_times(case, options) if mode == BENCHMARK and asked(options) else _project(case, mode)
 
 
 def _project(case: Case, mode: str) -> Projection:
-    """A benchmark projection of which nothing was measured would be a simulation under another name: refused."""
+    """Projects ``case``. A benchmark projection of which nothing was measured is refused: it would be a simulation."""
     from projector.projection import project
 
-    made = project(case.workload, case.cluster, mode, settings=case.settings)
-    if mode == BENCHMARK and made.measured_share <= 0:
+    projection = project(case.workload, case.cluster, mode, settings=case.settings)
+    if mode == BENCHMARK and projection.measured_share <= 0:
         raise NoMeasurement(f"no measurement for {case.cluster.gpu.name} of any kernel of this run")
-    return made
+    return projection
 
 
-def _live(case: Case, options: argparse.Namespace) -> Projection:
-    """From layers timed on the device at hand, or kept from one."""
+def _project_from_times(case: Case, options: argparse.Namespace) -> Projection:
+    """Returns the projection from layers timed on the device at hand, or from kept times."""
     from projector.benchmark.device import open_device
     from projector.benchmark.measured import restore
     from projector.cli.live import measurement
 
-    found = measurement(options, case.workload, case.cluster, open_device)
-    return restore(found, case.workload, case.cluster)
+    times = measurement(options, case.workload, case.cluster, open_device)
+    return restore(times, case.workload, case.cluster)
 
 
 def _compare(case: Case, mode: str) -> tuple[Row, ...]:
-    """Every schedule at every number of chunks, the best first. Raises :class:`Unsupported` where none runs."""
+    """Returns every schedule at every number of chunks, the best first. Raises :class:`Unsupported` where none runs."""
     from projector.cli.comparison import compare
 
-    found = compare(case, lambda case: _project(case, mode))
-    if found[0].projection is None:
+    rows = compare(case, lambda case: _project(case, mode))
+    if rows[0].projection is None:
         _project(case, mode)  # what is wrong with all of them is wrong with the workload: say that
-        raise Unsupported("; ".join(f"{item.schedule}: {item.reason}" for item in found))
-    return found
+        raise Unsupported("; ".join(f"{row.schedule}: {row.reason}" for row in rows))
+    return rows

@@ -1,4 +1,4 @@
-"""``projector plan``: days, GPU-hours, energy and money for a number of tokens, under failures, with intervals."""
+"""Forecasts days, GPU-hours, energy and money for a number of tokens, under failures: ``projector plan``."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def _run(options: argparse.Namespace) -> None:
     price, gpu = options.price, case.cluster.gpu.name
     if price is not None and not price.at(gpu):
         raise InputError([Problem("--price", "", f"none of {gpu}", "price_per_gpu_hour, or one of it in price_by_gpu")])
-    own = runs.taught(options)
-    case = own.on(case)
+    user_runs = runs.read_own(options)
+    case = user_runs.applied_to(case)
     with blamed(options):
         case = laid_out(case, options)
-        made = plan(
+        forecast = plan(
             case.workload,
             case.cluster,
             options.tokens,
@@ -79,10 +79,10 @@ def _run(options: argparse.Namespace) -> None:
             known=case.known,
         )
     if options.strict:
-        usual = (f"{name}={float(value):g}" for name, value in ranges.items() if value is ASSUMPTIONS[name])
-        refuse_assumed(case.workload, made.made, (*case.assumed, *usual))
+        defaults = (f"{name}={float(value):g}" for name, value in ranges.items() if value is ASSUMPTIONS[name])
+        refuse_assumed(case.workload, forecast.made, (*case.assumed, *defaults))
     if options.json:
-        content = plan_view.as_document(case, made, price)
-        as_json.write({**content, **runs.as_values(own)})
+        content = plan_view.as_document(case, forecast, price)
+        as_json.write({**content, **runs.as_values(user_runs)})
     else:
-        show((*plan_view.as_page(case, made, price), *runs.lines(own)))
+        show((*plan_view.as_page(case, forecast, price), *runs.lines(user_runs)))

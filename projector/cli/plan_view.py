@@ -1,4 +1,4 @@
-"""What ``projector plan`` shows: the four figures with their intervals, failures, power, more GPUs, what moves it most."""
+"""Shows a plan: the four figures with their intervals, failures, power, more GPUs, what moves it most."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _ROWS = (
 )
 
 
-def as_page(case: Case, made: Plan, price: Price | None) -> Iterator[Line | Table]:
-    yield from report.head(case, made.made)
-    yield report.verdict(case, made.made)
-    yield _figures(made, price)
-    yield from (Line(text) for text in (_step(case, made), _failures(made), _power(case, made)))
-    yield _sizes(made)
-    yield _moved(made)
+def as_page(case: Case, plan: Plan, price: Price | None) -> Iterator[Line | Table]:
+    yield from report.head(case, plan.made)
+    yield report.verdict(case, plan.made)
+    yield _figure_table(plan, price)
+    yield from (Line(text) for text in (_step(case, plan), _failures(plan), _power(case, plan)))
+    yield _size_table(plan)
+    yield _sensitivities(plan)
     if price is None:
         yield Line("No money: --price gives the price of a GPU-hour; none is invented.", "dim")
-    yield from report.remarks(case, made.made)
+    yield from report.remarks(case, plan.made)
 
 
-def _figures(made: Plan, price: Price | None) -> Table:
-    f, (unit, factor) = made.forecast, _unit(made)
+def _figure_table(plan: Plan, price: Price | None) -> Table:
+    f, (unit, factor) = plan.forecast, _length_unit(plan)
     rows = [
-        (_named(words, key, price), *(_number(getattr(each, key), key) for each in (f.middle, f.low, f.high)))
+        (_row_title(words, key, price), *(_number(getattr(each, key), key) for each in (f.middle, f.low, f.high)))
         for key, words in _ROWS
         if getattr(f.middle, key) is not None
     ]
@@ -51,10 +51,10 @@ def _figures(made: Plan, price: Price | None) -> Table:
     if price is not None and price.source:
         note += f" Price: {price.source}."
     columns = (Column("", numeric=False), Column("middle"), Column("from"), Column("to"))
-    return Table(title=f"{tokens(made.tokens)} tokens", columns=columns, rows=tuple(rows), note=note)
+    return Table(title=f"{tokens(plan.tokens)} tokens", columns=columns, rows=tuple(rows), note=note)
 
 
-def _named(words: str, key: str, price: Price | None) -> str:
+def _row_title(words: str, key: str, price: Price | None) -> str:
     return f"{words} ({price.currency})" if key == "cost" and price is not None and price.currency else words
 
 
@@ -69,36 +69,36 @@ def _number(value: Any, key: str = "") -> str:
 
 
 def tokens(number: float) -> str:
-    """``14.8T``, ``16.4M``: tokens with the largest suffix that leaves a number of one or more."""
+    """Returns ``14.8T``, ``16.4M``: tokens with the largest suffix that leaves a number of one or more."""
     suffix, size = next(((each, size) for each, size in _SUFFIXES if number >= size), ("", 1.0))
     return f"{number / size:.4g}{suffix}"
 
 
-def _unit(made: Plan) -> tuple[str, float]:
-    """The unit of the run's length and how many of it a day has: days, or smaller ones for a run that is over before."""
-    days = made.forecast.middle.days
+def _length_unit(plan: Plan) -> tuple[str, float]:
+    """Returns the unit of the run's length and how many of it a day has: smaller ones for a run of less than two."""
+    days = plan.forecast.middle.days
     return ("days", 1.0) if days >= 2.0 else ("hours", 24.0) if days >= 2.0 / 24.0 else ("minutes", 24.0 * 60.0)
 
 
-def lasting(made: Plan) -> str:
-    """``12.3 days (10.1 to 15.8)``."""
-    unit, size = _unit(made)
-    f = made.forecast
+def lasting(plan: Plan) -> str:
+    """Returns the length of the run as ``12.3 days (10.1 to 15.8)``."""
+    unit, size = _length_unit(plan)
+    f = plan.forecast
     return f"{_number(size * f.middle.days)} {unit} ({_number(size * f.low.days)} to {_number(size * f.high.days)})"
 
 
-def _step(case: Case, made: Plan) -> str:
-    low, value, high = ends(made.ranges["step_seconds"])
-    found = expectation(case, made.made)
-    steps = made.tokens / made.made.resolved.workload.tokens_per_step
+def _step(case: Case, plan: Plan) -> str:
+    low, value, high = ends(plan.ranges["step_seconds"])
+    known = expectation(case, plan.made)
+    steps = plan.tokens / plan.made.resolved.workload.tokens_per_step
     return (
-        f"Step: {value:.3f} s ({low:.3f} to {high:.3f}), {steps:,.0f} steps; projected {made.made.step_seconds:.3f} s; "
-        f"{sources(found)}, from {found.rests_on}" + (f". Unusual: {found.unusual}" if found.unusual else "")
+        f"Step: {value:.3f} s ({low:.3f} to {high:.3f}), {steps:,.0f} steps; projected {plan.made.step_seconds:.3f} s; "
+        f"{sources(known)}, from {known.rests_on}" + (f". Unusual: {known.unusual}" if known.unusual else "")
     )
 
 
-def _failures(made: Plan) -> str:
-    m, s, save = made.forecast.middle, made.simulated, made.ranges["checkpoint_s"].value
+def _failures(plan: Plan) -> str:
+    m, s, save = plan.forecast.middle, plan.simulated, plan.ranges["checkpoint_s"].value
     mean = m.between_failures_s
     return (
         f"Failures: one every {_time(mean)}; a save every {_time(m.interval_s)} of work (Young {_time(young(save, mean))}, "
@@ -115,20 +115,20 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds >= 120 else f"{seconds:.1f} s"
 
 
-def _power(case: Case, made: Plan) -> str:
-    r, megawatts = made.ranges, made.forecast.middle.kilowatts / 1e3
+def _power(case: Case, plan: Plan) -> str:
+    r, megawatts = plan.ranges, plan.forecast.middle.kilowatts / 1e3
     return (
         f"Power: {case.cluster.gpu.tdp_watts:.0f} W rated a board × {r['server_over_boards']:g} for its server × "
         f"{r['power_share']:g} drawn × PUE {r['pue']:g}: {megawatts:,.2f} MW at the site, without switches between servers"
     )
 
 
-def _sizes(made: Plan) -> Table:
-    unit, factor = _unit(made)
+def _size_table(plan: Plan) -> Table:
+    unit, factor = _length_unit(plan)
     day, slow = "forecast.{}.days", "time of a product on the slowest GPU over that on a usual one"
     columns = (
-        figure("GPUs", "gpus", _whole),
-        figure("batch", "made.resolved.workload.recipe.global_batch_size", _whole, minor=3),
+        figure("GPUs", "gpus", _thousands),
+        figure("batch", "made.resolved.workload.recipe.global_batch_size", _thousands, minor=3),
         figure("slowest chip", lambda size: signed(size.slowest - 1.0), help=slow, minor=4),
         figure("step s", "made.step_seconds", seconds, minor=2),
         figure("goodput", "forecast.middle.goodput", percent),
@@ -137,34 +137,34 @@ def _sizes(made: Plan) -> Table:
         figure("to", day.format("high"), lambda days: _number(factor * days), minor=1),
         figure("GPU-hours", "forecast.middle.gpu_hours", _number),
         figure("MWh", "forecast.middle.mwh", _number, minor=5),
-        *((figure("cost", "forecast.middle.cost", _number, minor=1),) if _priced(made) else ()),
+        *((figure("cost", "forecast.middle.cost", _number, minor=1),) if _priced(plan) else ()),
     )
     note = "The same layout with more replicas; where the batch has to grow with them, more tokens may be needed."
-    last = made.sizes[-1]
+    last = plan.sizes[-1]
     if last.refused:
         note += f" Not on {last.gpus:,}: {last.refused}."
-    return listed("On more GPUs", (size for size in made.sizes if size.forecast is not None), columns, note)
+    return listed("On more GPUs", (size for size in plan.sizes if size.forecast is not None), columns, note)
 
 
-_whole = "{:,}".format
+_thousands = "{:,}".format
 
 
-def _priced(made: Plan) -> bool:
-    return made.forecast.middle.cost is not None
+def _priced(plan: Plan) -> bool:
+    return plan.forecast.middle.cost is not None
 
 
-def _moved(made: Plan) -> Table:
+def _sensitivities(plan: Plan) -> Table:
     columns = (
         text("assumption", "name", WORDS.__getitem__),
         figure("value", lambda moved: f"{ends(moved.range)[1]:.4g}"),
         figure("range", lambda moved: "{:.4g}–{:.4g}".format(*ends(moved.range)[::2]), minor=1),
         figure("days", "days", _changes),
         figure("MWh", "mwh", _changes),
-        *((figure("cost", "cost", _changes),) if _priced(made) else ()),
+        *((figure("cost", "cost", _changes),) if _priced(plan) else ()),
         text("kind", "range.kind", minor=2),
     )
     note = "Change with one assumption at the ends of its range; --assume states other values, projector constants sources."
-    return listed("What moves it most", (each for each in made.forecast.moved if each.most > 0), columns, note)
+    return listed("What moves it most", (each for each in plan.forecast.moved if each.most > 0), columns, note)
 
 
 def _changes(pair: Sequence[float]) -> str:
@@ -177,32 +177,32 @@ def _change(value: float) -> str:
     return signed(value) if abs(value) > 1e-9 else "0"
 
 
-def as_document(case: Case, made: Plan, price: Price | None) -> dict[str, Any]:
-    """Returns the whole of it as JSON values."""
-    f, load = made.forecast, made.made.resolved.workload
-    return document.head("plan", case, made.made) | {
-        "tokens": made.tokens,
-        "steps": made.tokens / load.tokens_per_step,
-        "memory": {"status": made.made.memory.status, "fits": bool(made.made.memory.fits)},
+def as_document(case: Case, plan: Plan, price: Price | None) -> dict[str, Any]:
+    """Returns all figures of the plan as JSON values."""
+    forecast, load = plan.forecast, plan.made.resolved.workload
+    return document.head("plan", case, plan.made) | {
+        "tokens": plan.tokens,
+        "steps": plan.tokens / load.tokens_per_step,
+        "memory": {"status": plan.made.memory.status, "fits": bool(plan.made.memory.fits)},
         "currency": price.currency or None if price else None,
-        "figures": _three(f),
-        "simulated": asdict(made.simulated),
+        "figures": _triple(forecast),
+        "simulated": asdict(plan.simulated),
         "assumptions": [
             values(each, "name value=range.value")
             | {"low": ends(each.range)[0], "high": ends(each.range)[2]}
             | values(each.range, "unit kind source")
             | {"change": values(each, "days mwh cost")}
-            for each in f.moved
+            for each in forecast.moved
         ],
         "sizes": [
             {"gpus": size.gpus, "refused": size.refused or None}
             | values(size, "slowest_chip=slowest step_seconds=made.step_seconds")
             | values(size, "global_batch_size=made.resolved.workload.recipe.global_batch_size")
-            | {"figures": size.forecast and _three(size.forecast)}
-            for size in made.sizes
+            | {"figures": size.forecast and _triple(size.forecast)}
+            for size in plan.sizes
         ],
     }
 
 
-def _three(forecast: Forecast) -> dict[str, dict[str, Any]]:
+def _triple(forecast: Forecast) -> dict[str, dict[str, Any]]:
     return {name: asdict(figures) for name, figures in values(forecast, "middle low high").items()}

@@ -1,4 +1,4 @@
-"""``projector probe``: measures the device at hand and writes a catalogue entry that every command takes as a cluster."""
+"""Measures the device at hand and writes a catalogue entry that every command takes as a cluster: ``projector probe``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _probe(options: argparse.Namespace) -> None:
 
     device = open_device(options.device, options.threads)
     if not launched.first():  # in collectives alone do others have a part
-        if _joins(device, options.collectives):
+        if _times_collectives(device, options.collectives):
             _swept(device)
         return
     writable(Path(options.out))
@@ -67,14 +67,14 @@ def _probe(options: argparse.Namespace) -> None:
     # What joins the devices here; None where there is one, or nobody asks for that of CPUs
     from projector.benchmark import fabric
 
-    joined = fabric.fitted(_swept(device), made.gpu) if _joins(device, options.collectives) else None
-    files = write(made, Path(options.out), device.software(), joined)
+    line = fabric.fitted(_swept(device), made.gpu) if _times_collectives(device, options.collectives) else None
+    files = write(made, Path(options.out), device.software(), line)
     with as_json.aside(options.json):
-        _tell(probed, made)
-        if joined:
+        _print_probed(probed, made)
+        if line:
             print(
-                f"  fabric     {joined.bandwidth / 1e9:.4g} GB/s, {joined.latency * 1e6:.3g} us between {joined.ranks} "
-                f"ranks; models with these figures {joined.error:.0%} off over {joined.times} collectives"
+                f"  fabric     {line.bandwidth / 1e9:.4g} GB/s, {line.latency * 1e6:.3g} us between {line.ranks} "
+                f"ranks; models with these figures {line.error:.0%} off over {line.times} collectives"
             )
         warn(device)
         print(f"written: {', '.join(str(path) for path in files)}")
@@ -85,20 +85,20 @@ def _probe(options: argparse.Namespace) -> None:
         as_json.write({**content, "parameters": parameters, "errors": made.errors, "written": [str(f) for f in files]})
 
 
-def _joins(device: Device, asked: bool | None) -> bool:
+def _times_collectives(device: Device, asked: bool | None) -> bool:
     from projector.benchmark import collectives
 
     return device.type == "cuda" and collectives.here(device) > 1 if asked is None else asked
 
 
 def _swept(device: Device) -> Sequence[Swept]:
-    """Raises :class:`InputError` for ranks of several nodes: what is written is the fabric inside one."""
+    """Times collectives between devices. Raises :class:`InputError` for several nodes: the fabric is that inside one."""
     from projector.benchmark import collectives, launched
 
-    joined = launched.launched()
-    if joined and joined.nodes > 1:
+    job = launched.launched()
+    if job and job.nodes > 1:
         expected = "one: a probe describes a host; projector record --kinds collectives times several"
-        raise InputError([Problem("--collectives", "nodes", joined.nodes, expected)])
+        raise InputError([Problem("--collectives", "nodes", job.nodes, expected)])
     return collectives.timed(device, _LARGEST[device.type], _BUDGET)
 
 
@@ -106,30 +106,30 @@ def _probed(device: Device, watch: Stopwatch, largest: int | None) -> Probed:
     from projector.benchmark.probe import probe
     from projector.io.progress import progress
 
-    with progress("probing") as told:
-        return probe(device, watch, largest, lambda what: told(words=f"probing: {what}"))
+    with progress("probing") as tell:
+        return probe(device, watch, largest, lambda what: tell(words=f"probing: {what}"))
 
 
-def _tell(probed: Probed, made: Entry) -> None:
-    gpu = made.gpu
+def _print_probed(probed: Probed, gpu_entry: Entry) -> None:
+    gpu = gpu_entry.gpu
     print(f"{gpu.title} ({gpu.name}, {gpu.vendor} {gpu.arch}) probed in {probed.seconds:.0f} s")
     print("measured")
     for dtype, rate in gpu.peak.items():
-        loop = made.parameters[f"gemm.loop.{dtype}"]
+        loop = gpu_entry.parameters[f"gemm.loop.{dtype}"]
         print(f"  {dtype:<5} peak {rate / 1e12:9.4g} TFLOP/s   loop {loop.value:.2f} ({loop.source})")
     print(f"  memory     {gpu.memory_bandwidth / 1e9:9.4g} GB/s, {gpu.usable_memory_bytes / 2**30:.1f} GiB usable")
     print(
         f"  launch     {probed.launch.seconds * 1e6:9.3g} us on the device, {probed.host_launch * 1e6:.3g} us on the host"
     )
-    for key, each in made.parameters.items():
-        if key.startswith("stream.") and each.kind == "measured" and not key.endswith("_us"):
-            print(f"  {key:<20} {each.value:.2f} of the memory rate ({each.source})")
+    for key, parameter in gpu_entry.parameters.items():
+        if key.startswith("stream.") and parameter.kind == "measured" and not key.endswith("_us"):
+            print(f"  {key:<20} {parameter.value:.2f} of the memory rate ({parameter.source})")
     for key in ("attention.forward.loop", "attention.backward.loop"):
-        if key in made.parameters:
-            print(f"  {key:<24} {made.parameters[key].value:.2f} ({made.parameters[key].source})")
-    errors = ", ".join(f"{kind} {error:.1%}" for kind, error in made.errors.items())
+        if key in gpu_entry.parameters:
+            print(f"  {key:<24} {gpu_entry.parameters[key].value:.2f} ({gpu_entry.parameters[key].source})")
+    errors = ", ".join(f"{kind} {error:.1%}" for kind, error in gpu_entry.errors.items())
     print(f"median error of the kernel models with this entry, same shapes: {errors}")
-    assumed = [f"{key} ({each.how})" for key, each in made.origins.items() if each.kind == "assumed"]
+    assumed = [f"{key} ({origin.how})" for key, origin in gpu_entry.origins.items() if origin.kind == "assumed"]
     print(f"assumed: {'; '.join(assumed)}; best product at 0.9 of the peak; the network of the cluster file")
     for reason in probed.skipped:
         print(f"skipped: {reason}")

@@ -1,5 +1,5 @@
-"""Flags of recipe fields, made from what the fields declare, and what a command line says with them: typed values, each
-mistake with its flag."""
+"""Makes the flags of recipe fields from what the fields declare, and reads what a command line says with them: typed
+values, each mistake with its flag."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from projector.workload.structure import to_mapping
 from projector.workload.validate import of_model
 
 #: Fields whose flags stand elsewhere, with more to them than the field's value.
-_ELSEWHERE = ("pipeline_schedule", "sync_free_stage")
+_OTHER_FLAGS = ("pipeline_schedule", "sync_free_stage")
 #: Fields of several words that are a switch of Megatron-LM: the flag alone means what its switch means.
 _SWITCHES = ("moe_grouped_gemm",)
 
 
 class _Store(argparse.Action):
-    """Keeps ``field key: (flag as written, its text)`` in ``namespace.stated``; a switch says true, its ``--no-`` false."""
+    """Keeps ``field key: (flag as written, its text)`` in ``namespace.stated``; ``--no-`` before a switch says false."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, known: Field, **settings: Any) -> None:
         if known.kind is bool:
@@ -40,8 +40,8 @@ class _Store(argparse.Action):
         self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
         flag = option or self.option_strings[0]
-        said = (flag, not flag.startswith("--no-") if self._switch else str(values))
-        namespace.stated = {**getattr(namespace, "stated", {}), self._key: said}
+        statement = (flag, not flag.startswith("--no-") if self._switch else str(values))
+        namespace.stated = {**getattr(namespace, "stated", {}), self._key: statement}
 
 
 def add_field_flags(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def add_field_flags(parser: argparse.ArgumentParser) -> None:
     usual = parser.add_argument_group("how it is trained (each field of a recipe has a flag: --help-all)")
     further = parser.add_argument_group("further fields of a recipe")
     for known in sorted(fields(), key=lambda known: not known.essential):
-        if known.key not in _ELSEWHERE:
+        if known.key not in _OTHER_FLAGS:
             _add_flags(usual if known.essential else further, known)
 
 
@@ -81,9 +81,9 @@ SIZES = {"micro_batch_size": 1, "global_batch_size": 1, "seq_length": 1}  # of a
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
-    """``recipe``: typed values by field (nested ones as mappings); ``model``: the same of a model; ``hardware``: figures
-    by ``gpu.KEY`` and ``cluster.KEY``; ``flags``: who said it; ``texts``: all of it for a reader."""
+class Overrides:
+    """What a command line states. ``recipe``, ``model``: typed values by field (nested ones as mappings); ``hardware``:
+    figures by ``gpu.KEY`` and ``cluster.KEY``; ``flags``: who stated a field; ``texts``: all of it for a reader."""
 
     recipe: Mapping[str, object] = field(default_factory=dict)
     model: Mapping[str, object] = field(default_factory=dict)
@@ -92,18 +92,18 @@ class Said:
     texts: tuple[str, ...] = ()
 
 
-def said(options: argparse.Namespace, further: Mapping[str, object], problems: list[Problem]) -> Said:
-    """Everything the command line says of fields; ``further``: ``KEY=VALUE`` arguments that no file takes. What is wrong
-    ends in ``problems``."""
+def read_overrides(options: argparse.Namespace, further: Mapping[str, object], problems: list[Problem]) -> Overrides:
+    """Returns everything the command line says of fields; ``further``: ``KEY=VALUE`` arguments that no file takes.
+    Mistakes are added to ``problems``."""
     recipe: dict[str, object] = {}
     model: dict[str, object] = {}
     hardware: dict[str, object] = {}
     flags: dict[str, str] = {}
     texts: list[str] = []
-    given = [(flag, key, value) for key, (flag, value) in options.stated.items()]
-    given += [("--set", key, value) for key, value in pairs(options.set, "--set", problems).items()]
-    given += [("command line", key, value) for key, value in further.items()]
-    for where, key, value in given:
+    statements = [(flag, key, value) for key, (flag, value) in options.stated.items()]
+    statements += [("--set", key, value) for key, value in pairs(options.set, "--set", problems).items()]
+    statements += [("command line", key, value) for key, value in further.items()]
+    for where, key, value in statements:
         if key.startswith("model."):
             model = merge(model, _nested(key.split(".")[1:], literal(value)))
         elif key.startswith(("gpu.", "cluster.")):
@@ -116,37 +116,37 @@ def said(options: argparse.Namespace, further: Mapping[str, object], problems: l
                 continue
             flags[known.key] = where
             typed = typed_value(known, value)
-            wrong = wrong_value(known, typed, value, where, "" if where in flags_of(known) else key)
-            problems += wrong
-            recipe = recipe if wrong else merge(recipe, _nested(known.path, typed))
+            mistakes = wrong_value(known, typed, value, where, "" if where in flags_of(known) else key)
+            problems += mistakes
+            recipe = recipe if mistakes else merge(recipe, _nested(known.path, typed))
         texts.append(f"{key}={value} ({where})" if where.startswith("--") else f"{key}={value}")
-    return Said(recipe=recipe, model=model, hardware=hardware, flags=flags, texts=tuple(texts))
+    return Overrides(recipe=recipe, model=model, hardware=hardware, flags=flags, texts=tuple(texts))
 
 
 def pairs(texts: list[str], where: str, problems: list[Problem]) -> dict[str, object]:
-    """``KEY=VALUE`` texts as a mapping; a text without ``=`` or key is a problem."""
-    found: dict[str, object] = {}
+    """Returns ``KEY=VALUE`` texts as a mapping; a text without ``=`` or key is a problem."""
+    values: dict[str, object] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             problems.append(Problem(where, "", text, "KEY=VALUE"))
             continue
-        found[key.strip().lstrip("-").replace("-", "_")] = value.strip()
-    return found
+        values[key.strip().lstrip("-").replace("-", "_")] = value.strip()
+    return values
 
 
-def changed_model(model: Model, said: Said, problems: list[Problem]) -> Model:
-    """``model`` with what the command line says of its fields."""
-    if not said.model:
+def changed_model(model: Model, overrides: Overrides, problems: list[Problem]) -> Model:
+    """Returns ``model`` with the command line's overrides of its fields."""
+    if not overrides.model:
         return model
-    made, wrong = model_from_mapping(merge(to_mapping(model), said.model), "--set", "model.")
-    problems += wrong
-    problems += chain.from_iterable(of_model(made, "--set") if made else ())
-    return made or model
+    changed, mistakes = model_from_mapping(merge(to_mapping(model), overrides.model), "--set", "model.")
+    problems += mistakes
+    problems += chain.from_iterable(of_model(changed, "--set") if changed else ())
+    return changed or model
 
 
 def typed_value(known: Field, value: object) -> object:
-    """A text as the type of its field where it can be one; else as it stands, for the checks to refuse."""
+    """Returns a text as the type of its field where it can be one, else as it stands, for the checks to refuse."""
     plain = literal(value)
     if known.many and not isinstance(plain, (list, tuple)):
         if plain in (None, "none", "[]"):
@@ -163,14 +163,14 @@ def _scalar(kind: type, value: object) -> object:
 
 
 def wrong_value(known: Field, typed: object, found: object, where: str, key: str) -> list[Problem]:
-    """Returns one problem at most, in the words of a recipe file, at the flag."""
+    """Returns at most one problem with a value, in the words of a recipe file, at the flag."""
     name = known.path[0]
     if len(known.path) > 1:  # its other parts have flags of their own
-        alone = known.many or type(typed) is known.kind
-        return [] if alone else [Problem(where, key, found, known.expected)]
-    _, wrong = parse_recipe({**SIZES, name: typed}, where, "")
-    wrong = wrong or range_problems({name: typed}, where, "")
-    return [replace(problem, key=key, found=found) for problem in wrong[:1]]
+        valid = known.many or type(typed) is known.kind
+        return [] if valid else [Problem(where, key, found, known.expected)]
+    _, mistakes = parse_recipe({**SIZES, name: typed}, where, "")
+    mistakes = mistakes or range_problems({name: typed}, where, "")
+    return [replace(problem, key=key, found=found) for problem in mistakes[:1]]
 
 
 def _nested(path: list[str] | tuple[str, ...], value: object) -> dict[str, object]:

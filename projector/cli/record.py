@@ -1,4 +1,4 @@
-"""``projector record``: times the kernels that workloads run on the device at hand, into tables for benchmark mode."""
+"""Times the kernels that workloads run on the device at hand, into tables for benchmark mode: ``projector record``."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def register(parser: Parser) -> None:
 
 
 def add_device(parser: argparse.ArgumentParser) -> Any:
-    """The flags that say on what kernels are timed; their group."""
+    """Adds the flags that say on what kernels are timed, and returns their group."""
     group = parser.add_argument_group("on what, and how")
     group.add_argument("--device", metavar="NAME", help="cuda, cuda:N, rocm or cpu; default: a GPU where there is one")
     group.add_argument("--threads", type=whole(1, 4096), metavar="N", help="of a CPU; default: one a core")
@@ -81,7 +81,7 @@ def add_device(parser: argparse.ArgumentParser) -> Any:
 
 
 def add_timing(parser: argparse.ArgumentParser) -> None:
-    """The flags that say on what and how kernels are timed."""
+    """Adds the flags that say on what and how kernels are timed."""
     group = add_device(parser)
     group.add_argument(
         "--samples", type=whole(3, 10_000), default=11, metavar="N", help="runs of a kernel; default: 11"
@@ -128,37 +128,37 @@ def _kernels(device: Device, options: argparse.Namespace, kinds: Sequence[str]) 
     planned = record.plan(_operators(options, device), device, kinds, options.limit)
     folder = Path(options.out) if options.out else _folder(device)
     if options.dry_run:
-        _tell_plan(planned.jobs, planned.skipped, device)
+        _print_plan(planned.jobs, planned.skipped, device)
         return {"planned": Counter(job.kind for job in planned.jobs), "skipped": planned.skipped}
     watch = stopwatch(device, options)
-    done = _with_bar(planned.jobs, watch, folder, options.longest)
-    done.skipped += planned.skipped
-    _tell(done, device)
-    if done.interrupted:
+    recorded = _run_with_progress(planned.jobs, watch, folder, options.longest)
+    recorded.skipped += planned.skipped
+    _print_recorded(recorded, device)
+    if recorded.interrupted:
         raise KeyboardInterrupt
-    files = {kind: str(path) for kind, path in done.paths.items()}
-    return {"timed": done.added, "there": done.kept, "files": files, "skipped": done.skipped}
+    files = {kind: str(path) for kind, path in recorded.paths.items()}
+    return {"timed": recorded.added, "there": recorded.kept, "files": files, "skipped": recorded.skipped}
 
 
 def _collectives(device: Device, options: argparse.Namespace) -> dict[str, object]:
-    """Collectives go to a table beside those of kernels, since they say of a cluster what those say of a GPU."""
+    """Times collectives into a table beside those of kernels, since they say of a cluster what those say of a GPU."""
     from projector.benchmark import collectives, launched
 
     folder = Path(options.out) if options.out else _folder(device).parent.parent / "collectives"
     path = folder / f"{device.gpu}.csv"
-    there = collectives.known(path)
+    known_sizes = collectives.known(path)
     if options.dry_run:
         sizes = collectives.sizes(options.largest_message)
         planned = len(collectives.KINDS) * len(sizes)
         print(f"  {COLLECTIVES:<10} {planned} sizes among {collectives.here(device)} ranks")
         return {"planned": planned}
-    swept = collectives.timed(device, options.largest_message, _BUDGET, skip=there)
+    swept = collectives.timed(device, options.largest_message, _BUDGET, skip=known_sizes)
     if swept and launched.first():
         collectives.add_rows(path, swept, device.software())
     spreads = [each.time.spread for each in swept]
     spread = f", median spread {statistics.median(spreads):.0%}" if spreads else ""
-    print(f"  {COLLECTIVES:<10} {len(swept)} timed, {len(there)} were there{spread}: {path}")
-    return {"timed": len(swept), "there": len(there), "file": str(path)}
+    print(f"  {COLLECTIVES:<10} {len(swept)} timed, {len(known_sizes)} were there{spread}: {path}")
+    return {"timed": len(swept), "there": len(known_sizes), "file": str(path)}
 
 
 def _operators(options: argparse.Namespace, device: Device) -> Sequence[ComputeOp]:
@@ -169,18 +169,18 @@ def _operators(options: argparse.Namespace, device: Device) -> Sequence[ComputeO
     if options.suite:
         from projector.cli.evidence import workloads
 
-        found = workloads([Path(path) for path in options.suite])
+        runs = workloads([Path(path) for path in options.suite])
     elif options.config:
         from projector.cli.source import workload
 
-        found = (workload(options.config),)
+        runs = (workload(options.config),)
     else:
-        found = shapes.usual()
-    return shapes.of_workloads(found, device.vendor, device.arch)
+        runs = shapes.usual()
+    return shapes.of_workloads(runs, device.vendor, device.arch)
 
 
 def _folder(device: Device) -> Path:
-    """In the nearest ``measured/kernels`` at or above the working directory, where benchmark mode looks first."""
+    """Returns a folder of the nearest ``measured/kernels`` at or above the working directory, where readers look first."""
     here = Path.cwd()
     for above in (here, *here.parents):
         if (above / "measured" / "kernels").is_dir():
@@ -188,43 +188,43 @@ def _folder(device: Device) -> Path:
     return Path("measured") / "kernels" / device.gpu
 
 
-def _with_bar(jobs: Sequence[Job], watch: Stopwatch, folder: Path, longest: float) -> Recorded:
+def _run_with_progress(jobs: Sequence[Job], watch: Stopwatch, folder: Path, longest: float) -> Recorded:
     from projector.benchmark import record
     from projector.io.progress import progress
 
-    done = itertools.count(1)
-    with progress("kernels", len(jobs)) as told:
-        return record.run(jobs, watch, folder, longest=longest, told=lambda job: told(next(done), words=job.kind))
+    numbers = itertools.count(1)
+    with progress("kernels", len(jobs)) as tell:
+        return record.run(jobs, watch, folder, longest=longest, told=lambda job: tell(next(numbers), words=job.kind))
 
 
-def _tell_plan(jobs: Sequence[Job], skipped: Counter[str], device: Device) -> None:
+def _print_plan(jobs: Sequence[Job], skipped: Counter[str], device: Device) -> None:
     counts = Counter(job.kind for job in jobs)
     print(f"{device.title} ({device.gpu}, {device.place})")
     for kind, count in counts.items():
         print(f"  {kind:<10} {count} kernels to time")
-    _tell_skipped(skipped)
+    _print_skipped(skipped)
 
 
-def _tell(done: Recorded, device: Device) -> None:
+def _print_recorded(recorded: Recorded, device: Device) -> None:
     print(f"{device.title} ({device.gpu}, {device.place}); {device.software()}")
-    for kind, path in done.paths.items():
-        kept = f", {done.kept[kind]} were there" if done.kept[kind] else ""
-        print(f"  {kind:<10} {done.added[kind]} timed{kept}: {path}")
+    for kind, path in recorded.paths.items():
+        known = f", {recorded.kept[kind]} were there" if recorded.kept[kind] else ""
+        print(f"  {kind:<10} {recorded.added[kind]} timed{known}: {path}")
     warn(device)
-    if done.spreads:
-        print(f"  spread     median {statistics.median(done.spreads):.1%} (interquartile range over the median)")
-    _tell_skipped(done.skipped)
+    if recorded.spreads:
+        print(f"  spread     median {statistics.median(recorded.spreads):.1%} (interquartile range over the median)")
+    _print_skipped(recorded.skipped)
     if not device.known:
         print(f"  {device.gpu} is not in the catalogue: `projector probe` makes an entry and a cluster to project on")
 
 
 def warn(device: Device) -> None:
-    """Says on stderr that others use this CPU, where they do."""
+    """Says on stderr that other processes use this CPU, where they do."""
     crowd = device.crowd()
     if crowd:
         print(crowd, file=sys.stderr)
 
 
-def _tell_skipped(skipped: Counter[str]) -> None:
+def _print_skipped(skipped: Counter[str]) -> None:
     for reason, count in skipped.most_common():
         print(f"  skipped    {count} {reason}")

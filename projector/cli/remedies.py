@@ -1,4 +1,4 @@
-"""What ``performance`` and ``memory`` say of a configuration that does not fit: by how much, and what would help."""
+"""Shows by how much a configuration does not fit, and what would help (``performance``, ``memory``)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def _columns(case: Case) -> tuple[Cell, ...]:
     )
 
 
-def found(case: Case, made: Projection) -> Remedies | None:
-    """The cheapest changes under which the case fits; None where it fits as it is."""
-    if made.memory.fits:
+def found(case: Case, projection: Projection) -> Remedies | None:
+    """Returns the cheapest changes under which the case fits; None where it fits as it is."""
+    if projection.memory.fits:
         return None
     return remedies(case.workload, case.cluster, lambda w: project(w, case.cluster, settings=case.settings))
 
@@ -45,10 +45,10 @@ def lines(case: Case, result: Remedies) -> Iterator[Line | Table]:
         yield Line(f"Nearest: {result.nearest.change.label}: {gib(memory.required)} GiB needed, {short} GiB too much.")
 
 
-def as_document(case: Case, result: Remedies, made: Projection) -> dict[str, Any]:
-    """``out_of_memory_bytes``: by how much; ``changes``: recipe fields and GPUs of each, with its step and memory."""
+def as_document(case: Case, result: Remedies, projection: Projection) -> dict[str, Any]:
+    """Returns ``out_of_memory_bytes`` and ``changes``: recipe fields and GPUs of each, with its step and memory."""
     return {
-        "out_of_memory_bytes": float(-made.memory.margin_bytes),
+        "out_of_memory_bytes": float(-projection.memory.margin_bytes),
         "changes": [_values(case, remedy) for remedy in result.found],
         "nearest": None if result.nearest is None else _values(case, result.nearest),
         "tried": result.tried,
@@ -56,15 +56,15 @@ def as_document(case: Case, result: Remedies, made: Projection) -> dict[str, Any
 
 
 def _values(case: Case, remedy: Remedy) -> dict[str, Any]:
-    made = remedy.projection
+    projection = remedy.projection
     return {
         "change": remedy.change.label,
         "kind": remedy.change.kind,
         "fields": {name: list(v) if isinstance(v, tuple) else v for name, v in remedy.change.fields},
         "gpus": remedy.gpus,
-        "step_seconds": made.step_seconds,
-        "expected": expected.as_document(expected.expectation(case, made)),
-        **values(made, "tgs fits=memory.fits memory_status=memory.status"),
-        "required": float(made.memory.required),
-        "margin": float(made.memory.margin_bytes),
+        "step_seconds": projection.step_seconds,
+        "expected": expected.as_document(expected.expectation(case, projection)),
+        **values(projection, "tgs fits=memory.fits memory_status=memory.status"),
+        "required": float(projection.memory.required),
+        "margin": float(projection.memory.margin_bytes),
     }

@@ -1,4 +1,4 @@
-"""``projector rl``: a step of GRPO or PPO in parts: generation at a given rate, log-probabilities, training, new weights."""
+"""Projects a step of GRPO or PPO: generation at a given rate, log-probabilities, training, weights: ``projector rl``."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _run(options: argparse.Namespace) -> None:
         ahead=options.ahead,
     )
     with blamed(options):
-        made = rl_step(
+        step = rl_step(
             case.workload,
             case.cluster,
             rollout,
@@ -97,73 +97,73 @@ def _run(options: argparse.Namespace) -> None:
             case.settings,
         )
     if options.strict:
-        refuse_assumed(case.workload, made.made, case.assumed)
+        refuse_assumed(case.workload, step.made, case.assumed)
     if options.json:
         figures = {
             "rollout": asdict(rollout),
-            "parts": dict(made.parts),
-            "step_seconds": made.seconds,
-            "even": made.even,
+            "parts": dict(step.parts),
+            "step_seconds": step.seconds,
+            "even": step.even,
         }
-        as_json.write({**document.head("rl", case, made.made), **figures})
+        as_json.write({**document.head("rl", case, step.made), **figures})
     else:
-        show(_page(case, made))
+        show(_page(case, step))
 
 
 def _follow(options: argparse.Namespace) -> None:
-    """Batch and length of the training follow from the answers. Raises :class:`InputError` where a flag says them, too."""
+    """Sets batch and length, which follow from the answers. Raises :class:`InputError` where a flag states them, too."""
     answers, length = options.prompts * options.samples, options.prompt_length + options.response_length
-    follow = {
+    derived = {
         "global_batch_size": ("--prompts", answers // options.updates),
         "seq_length": ("--response-length", length),
     }
-    said = [
+    wrong = [
         Problem(options.stated[key][0], "", options.stated[key][1], f"none: {value} follow from the answers")
-        for key, (_, value) in follow.items()
+        for key, (_, value) in derived.items()
         if key in options.stated
     ]
     if answers % options.updates:
-        said.append(Problem("--updates", "", options.updates, f"a divisor of {answers} answers (prompts × samples)"))
-    raise_all(said)
-    options.stated |= {key: (flag, str(value)) for key, (flag, value) in follow.items()}
+        wrong.append(Problem("--updates", "", options.updates, f"a divisor of {answers} answers (prompts × samples)"))
+    raise_all(wrong)
+    options.stated |= {key: (flag, str(value)) for key, (flag, value) in derived.items()}
 
 
-def _page(case: Case, made: RlStep) -> Iterator[Line | Table]:
+def _page(case: Case, step: RlStep) -> Iterator[Line | Table]:
     from projector.cli import expected, report
     from projector.io.table import Line, figure, listed, percent, seconds, text
 
-    rollout, work = made.rollout, made.made.resolved.workload
-    yield from report.head(case, made.made)
-    yield report.verdict(case, made.made)
+    rollout, work = step.rollout, step.made.resolved.workload
+    yield from report.head(case, step.made)
+    yield report.verdict(case, step.made)
     others = f" on {rollout.gpus} GPUs of their own" if rollout.apart else ""
     yield Line(
-        f"{made.seconds:.1f} s a step: {rollout.answers:,} answers of {rollout.response:,} tokens{others}, "
-        f"{rollout.answers / made.seconds:,.1f} answers/s",
+        f"{step.seconds:.1f} s a step: {rollout.answers:,} answers of {rollout.response:,} tokens{others}, "
+        f"{rollout.answers / step.seconds:,.1f} answers/s",
         "title",
     )
-    rows = [(name, seconds, _SOURCES[name]) for name, seconds in made.parts.items() if seconds]
+    rows = [(name, seconds, _SOURCES[name]) for name, seconds in step.parts.items() if seconds]
     columns = (
         text("part", lambda row: row[0]),
         figure("seconds", lambda row: row[1], seconds),
-        figure("share", lambda row: row[1] / sum(made.parts.values()), percent),
+        figure("share", lambda row: row[1] / sum(step.parts.values()), percent),
         text("rests on", lambda row: row[2]),
     )
     yield listed("Parts of a step", rows, columns)
     yield Line("")
     if rollout.ahead:
         yield Line(
-            f"Generation runs beside the rest: the longer of the two counts; even with {made.even:.0f} generating GPUs."
+            f"Generation runs beside the rest: the longer of the two counts; even with {step.even:.0f} generating GPUs."
         )
     elif rollout.apart:
         yield Line(
             f"The {rollout.gpus} generating GPUs and the {work.gpus} that train wait for each other: --ahead overlaps them."
         )
-    found = expected.expectation(case, made.made)
-    low, high = made.updates * found.low, made.updates * found.high
+    expectation = expected.expectation(case, step.made)
+    low, high = step.updates * expectation.low, step.updates * expectation.high
     yield Line(f"Training alone: 90 % between {low:.1f} and {high:.1f} s, as measured runs let expect.", "dim")
     yield Line(
         "Not modelled: the longest answers of a batch, rewards, environments, and what engine, frozen and value model "
         "hold in memory: the verdict is that of training.",
         "dim",
     )
-    yield from report.remarks(case, made.made)
+    yield from report.remarks(case, step.made)

@@ -1,4 +1,4 @@
-"""``projector schedules``: every pipeline schedule of a configuration side by side, and the timeline of one of them."""
+"""Shows all pipeline schedules of a configuration, and the timeline of one of them: ``projector schedules``."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def _run(options: argparse.Namespace) -> None:
     from projector.io.terminal import show
 
     case = read_case(options)
-    asked = options.pipeline_schedule_algorithm
+    name = options.pipeline_schedule_algorithm
     with blamed(options):
         # One schedule by its name is shown alone; otherwise all are, and what is wrong with all of them is said.
-        named = asked not in (None, AUTO, "all")
-        rows: tuple[Row, ...] = (single(case),) if named else compare(case)
+        single_schedule = name not in (None, AUTO, "all")
+        rows: tuple[Row, ...] = (single(case),) if single_schedule else compare(case)
         shown = best(rows)
         if shown is None:
             single(case)
             raise Unsupported("; ".join(f"{row.schedule}: {row.reason}" for row in rows))
-    _files(options, rows, shown)
+    _write_files(options, rows, shown)
     if options.json:
         as_json.write(schedules_view.as_document(case, rows, shown, options.optimal))
         return
@@ -65,7 +65,7 @@ def _run(options: argparse.Namespace) -> None:
     show(schedules_view.as_page(case, rows, shown, width, options.optimal))
 
 
-def _files(options: argparse.Namespace, rows: tuple[Row, ...], shown: Row) -> None:
+def _write_files(options: argparse.Namespace, rows: tuple[Row, ...], shown: Row) -> None:
     from projector.cli.trace import kept_by_stage, static_by_rank, write_trace
     from projector.pipeline import draw
 
@@ -73,9 +73,9 @@ def _files(options: argparse.Namespace, rows: tuple[Row, ...], shown: Row) -> No
         return
     if options.draw:
         ordered = sorted(rows, key=lambda row: (row is not shown, row.order))
-        made = [row.projection for row in ordered if row.projection is not None]
+        projections = [row.projection for row in ordered if row.projection is not None]
         draw.save(
-            [projection.timeline for projection in made[: options.draw_best]],
+            [projection.timeline for projection in projections[: options.draw_best]],
             options.draw,
             bytes_per_stage=kept_by_stage(shown.projection),
             static=static_by_rank(shown.projection),

@@ -1,4 +1,4 @@
-"""What ``projector schedules`` shows: tables, sketch and JSON."""
+"""Makes the tables, the sketch and the JSON document of ``projector schedules``."""
 
 from __future__ import annotations
 
@@ -38,37 +38,37 @@ _BUBBLES = (
 
 
 def as_page(case: Case, rows: tuple[Row, ...], shown: Row, width: int, seconds: float | None) -> Iterator[Line | Table]:
-    """Head, all schedules, the ranks of the one shown, its sketch and, if asked for, the optimal order."""
-    made = shown.projection
-    if made is None:
+    """Yields the head, all schedules, the ranks of the one shown, its sketch and, if asked for, the optimal order."""
+    projection = shown.projection
+    if projection is None:
         return
-    yield from report.head(case, made)
-    yield from _schedules(case, rows, shown)
-    yield _ranks(case, made)
+    yield from report.head(case, projection)
+    yield from _schedule_tables(case, rows, shown)
+    yield _rank_table(case, projection)
     yield Line("")
-    yield from (Line(text) for text in sketch(made.timeline, width).splitlines())
+    yield from (Line(text) for text in sketch(projection.timeline, width).splitlines())
     if seconds is not None:
         yield Line("")
-        yield Line(_optimal_words(made, seconds))
+        yield Line(_optimal_words(projection, seconds))
     yield Line("")
-    yield from report.remarks(case, made)
+    yield from report.remarks(case, projection)
 
 
 def as_document(case: Case, rows: tuple[Row, ...], shown: Row, seconds: float | None) -> dict[str, Any]:
-    """``schedules``: one entry a row; ``shown``: the one that ``ranks`` and everything else is of."""
-    made = shown.projection
-    if made is None:
+    """Returns ``schedules``, one entry a row, and ``shown``, the schedule that everything else describes."""
+    projection = shown.projection
+    if projection is None:
         return {}
-    content = document.head("schedules", case, made) | {
+    content = document.head("schedules", case, projection) | {
         "schedules": [_entry(case, row) for row in rows],
         "shown": {"schedule": shown.schedule, "vpp": shown.vpp},
     }
     if seconds is not None:
-        content["optimal"] = _optimal_entry(made, seconds)
+        content["optimal"] = _optimal_entry(projection, seconds)
     return content
 
 
-def _schedules(case: Case, rows: tuple[Row, ...], shown: Row) -> Iterator[Line | Table]:
+def _schedule_tables(case: Case, rows: tuple[Row, ...], shown: Row) -> Iterator[Line | Table]:
     columns = (
         text("schedule", lambda row: row.schedule + (" *" if row is shown else "")),
         figure("vpp", "vpp"),
@@ -78,53 +78,53 @@ def _schedules(case: Case, rows: tuple[Row, ...], shown: Row) -> Iterator[Line |
         figure("bubble of makespan", lambda row: row.projection.timeline.bubble_of_makespan.mean(), percent, minor=1),
         figure("of span", lambda row: row.projection.timeline.bubble_of_span.mean(), percent, minor=2),
         figure("chunks alive", lambda row: alive(row.projection.timeline).max(), number0, minor=1),
-        figure("fullest rank GiB", lambda row: max(_devices(case, row.projection)), gib),
-        figure("emptiest", lambda row: min(_devices(case, row.projection)), gib, minor=3),
+        figure("fullest rank GiB", lambda row: max(_device_bytes(case, row.projection)), gib),
+        figure("emptiest", lambda row: min(_device_bytes(case, row.projection)), gib, minor=3),
         text("verdict", "projection.memory.words"),
     )
     note = f"* shown below. {report.ORDERED} {_BUBBLES}"
     yield from report.by_framework("Pipeline schedules", case, rows, columns, note)
 
 
-def _devices(case: Case, made: Projection) -> list[float]:
-    """Bytes on the device of each rank."""
-    return [document.rank_totals(case, made, rank.held)[1] for rank in made.memory.ranks]
+def _device_bytes(case: Case, projection: Projection) -> list[float]:
+    """Returns the bytes on the device of each rank."""
+    return [document.rank_totals(case, projection, rank.held)[1] for rank in projection.memory.ranks]
 
 
-def _ranks(case: Case, made: Projection) -> Table:
-    line, ranks, devices = made.timeline, made.memory.ranks, _devices(case, made)
-    most = alive(line)
+def _rank_table(case: Case, projection: Projection) -> Table:
+    timeline, ranks, devices = projection.timeline, projection.memory.ranks, _device_bytes(case, projection)
+    alive_chunks = alive(timeline)
     columns = (
         figure("rank", int),
-        figure("busy ms", lambda rank: 1e3 * line.rank_busy[rank], number),
-        figure("starts ms", lambda rank: 1e3 * line.rank_start[rank], number, minor=2),
-        figure("ends ms", lambda rank: 1e3 * line.rank_end[rank], number, minor=2),
-        figure("bubble of makespan", lambda rank: line.bubble_of_makespan[rank], percent),
-        figure("of span", lambda rank: line.bubble_of_span[rank], percent, minor=1),
-        figure("chunks alive", lambda rank: most[rank], number0),
+        figure("busy ms", lambda rank: 1e3 * timeline.rank_busy[rank], number),
+        figure("starts ms", lambda rank: 1e3 * timeline.rank_start[rank], number, minor=2),
+        figure("ends ms", lambda rank: 1e3 * timeline.rank_end[rank], number, minor=2),
+        figure("bubble of makespan", lambda rank: timeline.bubble_of_makespan[rank], percent),
+        figure("of span", lambda rank: timeline.bubble_of_span[rank], percent, minor=1),
+        figure("chunks alive", lambda rank: alive_chunks[rank], number0),
         figure("always GiB", lambda rank: ranks[rank].static, gib),
         figure("peak allocated", lambda rank: ranks[rank].allocated, gib),
         figure("peak device", lambda rank: devices[rank], gib),
     )
-    return listed(f"Ranks of {line.compiled.schedule.name}", range(len(ranks)), columns)
+    return listed(f"Ranks of {timeline.compiled.schedule.name}", range(len(ranks)), columns)
 
 
 def _entry(case: Case, row: Row) -> dict[str, Any]:
-    made = row.projection
-    if made is None:
+    projection = row.projection
+    if projection is None:
         return {"schedule": row.schedule, "vpp": row.vpp, "status": "refused", "reason": row.reason}
-    line, most = made.timeline, alive(made.timeline)
+    line, alive_chunks = projection.timeline, alive(projection.timeline)
     ranks = []
-    of_ranks = values(
+    figures = values(
         line, "busy_seconds=rank_busy start_seconds=rank_start end_seconds=rank_end bubble_of_makespan bubble_of_span"
     )
-    for rank, held in enumerate(made.memory.ranks):
-        reserved, device = document.rank_totals(case, made, held.held)
+    for rank, held in enumerate(projection.memory.ranks):
+        reserved, device = document.rank_totals(case, projection, held.held)
         ranks.append(
             {
                 "rank": rank,
-                **{name: float(of_rank[rank]) for name, of_rank in of_ranks.items()},
-                "chunks_alive": int(most[rank]),
+                **{name: float(by_rank[rank]) for name, by_rank in figures.items()},
+                "chunks_alive": int(alive_chunks[rank]),
                 "allocated_bytes": float(held.allocated),
                 "reserved_bytes": float(reserved),
                 "device_bytes": float(device),
@@ -133,49 +133,49 @@ def _entry(case: Case, row: Row) -> dict[str, Any]:
     return {
         **values(row, "schedule vpp in_framework=runs"),
         "status": "ok" if row.fits else "out-of-memory",
-        **values(made, "step_seconds tgs"),
+        **values(projection, "step_seconds tgs"),
         "makespan_seconds": float(line.makespan),
         "bubble_of_makespan": float(line.bubble_of_makespan.mean()),
         "bubble_of_span": float(line.bubble_of_span.mean()),
-        "device_bytes": made.memory.device,
+        "device_bytes": projection.memory.device,
         "ranks": ranks,
     }
 
 
-def _optimal(made: Projection, seconds: float) -> tuple[Optimum, float]:
-    """(the best order found, makespan of the schedule itself when messages run beside compute)."""
-    timeline = made.timeline
+def _optimal(projection: Projection, seconds: float) -> tuple[Optimum, float]:
+    """Returns the best order found, and the makespan of the schedule itself when messages run beside compute."""
+    timeline = projection.timeline
     plan, stages = timeline.compiled, timeline.compiled.stages
     messages = np.zeros(stages)
     np.maximum.at(messages, plan.boundary, np.broadcast_to(timeline.transfer, plan.boundary.shape))
-    parts = [tuple(timeline.durations[i * stages : (i + 1) * stages].tolist()) for i in range(3)]
-    costs = Costs(parts[0], parts[1], parts[2], tuple(messages[: stages - 1].tolist()))
+    durations = [tuple(timeline.durations[i * stages : (i + 1) * stages].tolist()) for i in range(3)]
+    costs = Costs(durations[0], durations[1], durations[2], tuple(messages[: stages - 1].tolist()))
     now = evaluate(plan, costs.forward, costs.backward_input, costs.backward_weight, costs.p2p, overlap_p2p=True)
     return improve(plan.schedule, costs, None, seconds), float(now.makespan)
 
 
-def _optimal_words(made: Projection, seconds: float) -> str:
-    name = made.timeline.compiled.schedule.name
+def _optimal_words(projection: Projection, seconds: float) -> str:
+    name = projection.timeline.compiled.schedule.name
     try:
-        found, now = _optimal(made, seconds)
+        best, makespan = _optimal(projection, seconds)
     except InputError as error:
         return f"Optimal order: none: {'; '.join(map(str, error.problems))}"
-    proven = "proven" if found.proven else f"no order is below {1e3 * found.bound:.2f} ms (gap {percent(found.gap)})"
+    proven = "proven" if best.proven else f"no order is below {1e3 * best.bound:.2f} ms (gap {percent(best.gap)})"
     return (
-        f"Optimal order of {name}'s actions in {name}'s memory, messages beside compute: {1e3 * found.makespan:.2f} ms, "
-        f"{proven}; {name} itself {1e3 * now:.2f} ms"
+        f"Optimal order of {name}'s actions in {name}'s memory, messages beside compute: {1e3 * best.makespan:.2f} ms, "
+        f"{proven}; {name} itself {1e3 * makespan:.2f} ms"
     )
 
 
-def _optimal_entry(made: Projection, seconds: float) -> dict[str, Any]:
+def _optimal_entry(projection: Projection, seconds: float) -> dict[str, Any]:
     try:
-        found, now = _optimal(made, seconds)
+        optimum, makespan = _optimal(projection, seconds)
     except InputError as error:
         return {"status": "refused", "reason": "; ".join(map(str, error.problems))}
     return {
-        "status": "proven" if found.proven else "time limit",
-        "makespan_seconds": found.makespan,
-        "bound_seconds": found.bound,
-        "gap": found.gap,
-        "schedule_makespan_seconds": now,
+        "status": "proven" if optimum.proven else "time limit",
+        "makespan_seconds": optimum.makespan,
+        "bound_seconds": optimum.bound,
+        "gap": optimum.gap,
+        "schedule_makespan_seconds": makespan,
     }

@@ -1,4 +1,4 @@
-"""``projector search``: the best configurations of a space, what cannot be told from them, why they win, and what binds."""
+"""Finds the best configurations of a space, what cannot be told from them, and what binds: ``projector search``."""
 
 from __future__ import annotations
 
@@ -75,19 +75,19 @@ def _run(options: argparse.Namespace) -> None:
 
     limits = _limits(options)
     runs.prepare(options)
-    unsaid = not (options.gpus or options.target_nodes or options.config or options.max_gpus or options.fewest_gpus)
+    gpus_open = not (options.gpus or options.target_nodes or options.config or options.max_gpus or options.fewest_gpus)
     if (options.max_gpus or options.fewest_gpus) and not options.gpus and not options.target_nodes:
         options.gpus = options.max_gpus or 1  # their number need not be stated where their most is
-    own = runs.taught(options)
-    case = own.on(read_case(options))
+    user_runs = runs.read_own(options)
+    case = user_runs.applied_to(read_case(options))
     with blamed(options):
-        counts = [_gpus(case, options)]
-        if options.fewest_gpus or unsaid:  # where nothing is said, from a host up
-            least = case.workload.gpus if unsaid else 1
-            counts = [(size,) for size in sizes(case, options.max_gpus) if size >= least] or counts
+        counts = [_gpu_counts(case, options)]
+        if options.fewest_gpus or gpus_open:  # where nothing is said, from a host up
+            fewest = case.workload.gpus if gpus_open else 1
+            counts = [(size,) for size in sizes(case, options.max_gpus) if size >= fewest] or counts
         for gpus in counts:
             try:
-                found = _found(case, options, _space(case, options, gpus), limits)
+                found = _search(case, options, _space(case, options, gpus), limits)
             except InputError:  # no rule lets a layout through
                 if gpus == counts[-1]:
                     raise
@@ -106,10 +106,10 @@ def _run(options: argparse.Namespace) -> None:
     shown = partial(search_view.as_page, case, found, options.top, wrapped(start))
     if options.json:
         content = search_view.as_document(case, found, options.objective, start)
-        as_json.write({**content, **runs.as_values(own)})
+        as_json.write({**content, **runs.as_values(user_runs)})
     else:
         show(shown())
-        show(runs.lines(own))
+        show(runs.lines(user_runs))
     title = f"{case.workload.model.name} on {case.cluster.name}"
     pictures(options, f"Search: {title}", shown(), lambda: plots.figures(found, title))
     paths, which = written.write_best(case, found, options)
@@ -127,72 +127,72 @@ def _space(case: Case, options: argparse.Namespace, gpus: tuple[int, ...]) -> Sp
     from projector.search.space import space
 
     problems: list[Problem] = []
-    only = _values(options.fix, "--fix", problems, case.cluster.gpu)
-    vary = _values(options.vary, "--vary", problems, case.cluster.gpu)
+    only = _typed_values(options.fix, "--fix", problems, case.cluster.gpu)
+    vary = _typed_values(options.vary, "--vary", problems, case.cluster.gpu)
     raise_all(problems)
     return space(case.workload, case.cluster, only={**held(case, options), **only}, vary=vary, gpus=gpus)
 
 
-def _gpus(case: Case, options: argparse.Namespace) -> tuple[int, ...]:
-    """Hosts in powers of two, and the most; none where that is not said."""
-    most, each = options.max_gpus or 0, case.cluster.gpus_per_host
-    return tuple(sorted({*(each << n for n in range(most.bit_length()) if each << n <= most), *({most} - {0})}))
+def _gpu_counts(case: Case, options: argparse.Namespace) -> tuple[int, ...]:
+    """Returns hosts in powers of two of GPUs, and the most; none where the most is not said."""
+    most, host = options.max_gpus or 0, case.cluster.gpus_per_host
+    return tuple(sorted({*(host << n for n in range(most.bit_length()) if host << n <= most), *({most} - {0})}))
 
 
-def _values(texts: list[str], flag: str, problems: list[Problem], gpu: Gpu) -> dict[str, tuple[Any, ...]]:
-    """Typed values of ``FIELD=V,…`` by field (``a+b``: several at once; ``none``: not stated); without values all that the
-    field may hold and ``gpu`` can run."""
+def _typed_values(texts: list[str], flag: str, problems: list[Problem], gpu: Gpu) -> dict[str, tuple[Any, ...]]:
+    """Returns typed values of ``FIELD=V,…`` by field (``a+b``: several at once; ``none``: not stated); without values,
+    all that the field may hold and ``gpu`` can run."""
     from projector.cli.recipe_flags import typed_value, wrong_value
     from projector.errors import nearest
     from projector.search.axes import GROUPS
     from projector.settle import capable
     from projector.workload.fields import field_of, fields
 
-    found: dict[str, tuple[Any, ...]] = {}
+    values_of: dict[str, tuple[Any, ...]] = {}
     for text in texts:
-        name, _, given = text.partition("=")
-        if flag == "--vary" and name in GROUPS and not given.strip():
-            found[name] = ()
+        name, _, listed = text.partition("=")
+        if flag == "--vary" and name in GROUPS and not listed.strip():
+            values_of[name] = ()
             continue
         field = field_of(name.strip().replace("-", "_"))
         if field is None:
-            known = tuple(each.key for each in fields())
+            known = tuple(pairs.key for pairs in fields())
             problems.append(Problem(flag, "", text, nearest(name, known)))
             continue
         if len(field.path) > 1:
             problems.append(Problem(flag, name, text, f"a field of its own, no part of {field.path[0]}"))
             continue
-        words = [word.strip() for word in given.split(",") if word.strip()]
+        words = [word.strip() for word in listed.split(",") if word.strip()]
         if not words and flag == "--vary":
-            able = [word for word in field.choices if not capable.beyond(gpu, {field.key: word})]
-            words = ["true", "false"] if field.kind is bool else able
-        unsaid = () if field.kind is str and not field.many else ("none",)
+            runnable = [word for word in field.choices if not capable.beyond(gpu, {field.key: word})]
+            words = ["true", "false"] if field.kind is bool else runnable
+        open_words = () if field.kind is str and not field.many else ("none",)
         values = [
-            None if word in unsaid else typed_value(field, word.replace("+", ",") if field.many else word)
+            None if word in open_words else typed_value(field, word.replace("+", ",") if field.many else word)
             for word in words
         ]
-        each = zip(values, words, strict=True)
-        wrong = [word for value, word in each if value is not None and wrong_value(field, value, word, flag, name)]
-        if wrong or not values:
-            found_text = ", ".join(wrong) or text
-            problems.append(Problem(flag, name, found_text, f"values separated by commas: {field.expected}"))
+        pairs = zip(values, words, strict=True)
+        refused = [word for value, word in pairs if value is not None and wrong_value(field, value, word, flag, name)]
+        if refused or not values:
+            text_found = ", ".join(refused) or text
+            problems.append(Problem(flag, name, text_found, f"values separated by commas: {field.expected}"))
             continue
-        found[field.key] = tuple(tuple(value) if isinstance(value, list) else value for value in values)
-    return found
+        values_of[field.key] = tuple(tuple(value) if isinstance(value, list) else value for value in values)
+    return values_of
 
 
-def _found(case: Case, options: argparse.Namespace, made: Space, limits: Limits) -> Found:
+def _search(case: Case, options: argparse.Namespace, space: Space, limits: Limits) -> Found:
     from projector.io.progress import progress
     from projector.search.found import search
 
     objective = _objective(case, options)
-    with progress(f"searching {made.points:,} combinations") as told:
+    with progress(f"searching {space.points:,} combinations") as show_progress:
 
-        def tell(counts: Any, best: float | None) -> None:
-            words = f"{made.points:,} combinations, {counts.enumerated:,} valid, {counts.projected:,} projected"
-            told(words=words if best is None else f"{words}, best {objective.told(best)}")
+        def report(counts: Any, best: float | None) -> None:
+            words = f"{space.points:,} combinations, {counts.enumerated:,} valid, {counts.projected:,} projected"
+            show_progress(words=words if best is None else f"{words}, best {objective.told(best)}")
 
-        return search(made, case.cluster, objective, limits, settings=case.settings, told=tell, knowledge=case.known)
+        return search(space, case.cluster, objective, limits, settings=case.settings, told=report, knowledge=case.known)
 
 
 def _objective(case: Case, options: argparse.Namespace) -> Objective:

@@ -1,4 +1,4 @@
-"""What ``projector search`` shows: the best, what cannot be told from it, why the next loses, the front, what binds."""
+"""Shows the answer of a search: the best, what cannot be told from it, why the next loses, the front, what binds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOVES = 4  # parts of the step in the sentence on the next layout
 
 
 def as_page(case: Case, found: Found, top: int, start: Sequence[str]) -> Iterator[Line | Table]:
-    """``start``: the lines of the command that goes on with the best."""
+    """Yields what ``projector search`` shows; ``start``: the lines of the command that goes on with the best."""
     sizes, recipe = (
         sorted({best.workload.gpus for best in found.best}),
         found.best[0].projection.resolved.workload.recipe,
@@ -34,25 +34,25 @@ def as_page(case: Case, found: Found, top: int, start: Sequence[str]) -> Iterato
     axes = ", ".join((*found.space.axes(), "pipeline"))
     yield Line(f"Axes: {axes}. What is not among them stays as it is stated", "dim")
     first = found.best[0].projection
-    yield _best(case, found, top)
+    yield _best_table(case, found, top)
     yield Line("")
     yield from expected.lines(case, found.best[0].projection)
     if found.close is not None or first.memory.order:
         yield Line(too_close(found))
-    yield Line(_told_apart(found))
+    yield Line(_told_apart_sentence(found))
     yield Line(surest(case, found))
-    yield Line(_first(measure_first(case, found), first.resolved.workload.gpus))
+    yield Line(_first_sentence(measure_first(case, found), first.resolved.workload.gpus))
     if found.next is not None:
-        yield Line(_why(found))
-    yield _front(found, case)
-    yield _binding(found)
+        yield Line(_next_sentence(found))
+    yield _front_table(found, case)
+    yield _binding_table(found)
     yield Line("")
     yield Line("Start from:", "bold")
     yield from map(Line, start)
 
 
 def counted(found: Found) -> str:
-    """Returns what became of the combinations."""
+    """Returns in a sentence what became of the combinations."""
     c = found.counts
     return (
         f"{c.points:,} combinations, {c.enumerated:,} valid: {c.out_of_memory:,} out of memory, {c.bounded:,} bounded away, "
@@ -61,7 +61,7 @@ def counted(found: Found) -> str:
 
 
 def exactness(found: Found) -> str:
-    """Returns how far the best can be from the best of all, in a sentence."""
+    """Returns in a sentence how far the best found can be from the best of all."""
     if found.gap is None:
         most = f"; none can be more than {_times(found.most)} as fast (all GPUs at peak rate)" if found.most else ""
         return f"The best layout found in {found.seconds:.1f} CPU s; not all were looked at{most}"
@@ -99,7 +99,7 @@ def misfit(case: Case, refused: InputError) -> Iterator[Line]:
 
 
 def too_close(found: Found) -> str:
-    """Returns what is faster and may fit, or that nothing surely does."""
+    """Returns in a sentence what is faster and may fit, or that nothing surely fits."""
     if found.close is None:
         near = 100 * found.best[0].projection.memory.tolerance
         return f"Nothing fits by more than the {near:.0f} % that the memory model may be off: a trial says more."
@@ -107,7 +107,7 @@ def too_close(found: Found) -> str:
     return f"{gain} with {words(found.close.fields)}; whether that fits is {found.close.projection.memory.words}."
 
 
-def _told_apart(found: Found) -> str:
+def _told_apart_sentence(found: Found) -> str:
     shown = len(found.best)
     if found.alike == 1:
         return "The best is told apart from all others that are shown."
@@ -115,38 +115,38 @@ def _told_apart(found: Found) -> str:
 
 
 def surest(case: Case, found: Found) -> str:
-    """Returns which of the best is the safest bet: the fastest at the slow end of its 90 % interval."""
+    """Returns in a sentence which of the best is the safest bet: the fastest at the slow end of its 90 % interval."""
 
-    def slow(each: Best) -> float:
+    def slowest_step(each: Best) -> float:
         return expected.expectation(case, each.projection).high
 
-    def least(each: Best) -> float:
-        return each.projection.tgs * each.projection.step_seconds / slow(each)
+    def slowest_rate(each: Best) -> float:
+        return each.projection.tgs * each.projection.step_seconds / slowest_step(each)
 
-    bet, best = found.surest(slow), found.best[0]
+    bet, best = found.surest(slowest_step), found.best[0]
     if bet is best:
-        return f"It is the safest bet, too: {least(best):,.0f} tokens/s/GPU at the slow end of its interval."
+        return f"It is the safest bet, too: {slowest_rate(best):,.0f} tokens/s/GPU at the slow end of its interval."
     return (
-        f"Safest bet: {words(bet.fields)}, {least(bet):,.0f} tokens/s/GPU at the slow end of its interval; "
-        f"the best {least(best):,.0f}."
+        f"Safest bet: {words(bet.fields)}, {slowest_rate(bet):,.0f} tokens/s/GPU at the slow end of its interval; "
+        f"the best {slowest_rate(best):,.0f}."
     )
 
 
 def measure_first(case: Case, found: Found) -> FirstRun:
-    """The run that would tell most of what is shown."""
+    """Returns the measurement that would narrow most what is expected of the layouts shown."""
     return first_run(found.best, case.cluster, case.known, case.assumed, case.settings)
 
 
-def _first(run: FirstRun, gpus: int) -> str:
-    """Which measurement to make first, and what it would be worth."""
+def _first_sentence(run: FirstRun, gpus: int) -> str:
+    """Returns in a sentence which measurement to make first, and what it would be worth."""
     narrowed = f"narrow what is expected of them from {factor(run.before)} to {factor(run.after)}"
-    told = f"A run of the best on {run.gpus} GPUs would {narrowed}"
-    return told if run.gpus == gpus else f"{told}; on all {gpus}, to {factor(run.whole)}"
+    sentence = f"A run of the best on {run.gpus} GPUs would {narrowed}"
+    return sentence if run.gpus == gpus else f"{sentence}; on all {gpus}, to {factor(run.whole)}"
 
 
-def _best(case: Case, found: Found, top: int) -> Table:
+def _best_table(case: Case, found: Found, top: int) -> Table:
     several = len({each.workload.gpus for each in found.best}) > 1
-    made = (
+    columns = (
         text("configuration", lambda hit: (f"{hit.workload.gpus} GPUs, " if several else "") + words(hit.fields)),
         *expected.columns(case),
         expected.speed(case),
@@ -160,17 +160,17 @@ def _best(case: Case, found: Found, top: int) -> Table:
         text("memory", "projection.memory.status", minor=1),
     )
     note = "against best: as measured runs let expect the ratio of the two, with its 90 % interval"
-    return listed("Best configurations", found.best[:top], made, note)
+    return listed("Best configurations", found.best[:top], columns, note)
 
 
-def _why(found: Found) -> str:
+def _next_sentence(found: Found) -> str:
     assert found.next is not None
     moves = [(name, value) for name, value in found.moved.items() if abs(value) > 0][:_MOVES]
-    told = ", ".join(f"{name.removesuffix('_s')} {value:+.3f} s" for name, value in moves)
-    return f"The next layout ({words(found.next.fields)}) takes, for the tokens of one step of the best: {told}."
+    changes = ", ".join(f"{name.removesuffix('_s')} {value:+.3f} s" for name, value in moves)
+    return f"The next layout ({words(found.next.fields)}) takes, for the tokens of one step of the best: {changes}."
 
 
-def _front(found: Found, case: Case) -> Table:
+def _front_table(found: Found, case: Case) -> Table:
     tokens = case.workload.tokens_per_step
 
     def gpus(hit: Hit) -> int:
@@ -178,7 +178,7 @@ def _front(found: Found, case: Case) -> Table:
 
     several = len({gpus(hit) for hit in found.front}) > 1
     hours = figure("GPU-hours of 10⁹ tokens", lambda hit: hit.seconds * gpus(hit) / tokens / 3.6e-6, number1)
-    made = (
+    columns = (
         text("configuration", lambda hit: (f"{gpus(hit)} GPUs, " if several else "") + words(hit.fields)),
         figure("projected s", "seconds", seconds),
         *((hours,) if several else ()),
@@ -190,20 +190,20 @@ def _front(found: Found, case: Case) -> Table:
         "--objective memory finds the least"
     )
     what = "Time, GPU-hours (money and energy go with them) and memory" if several else "Time against memory"
-    return listed(f"{what}: of what was projected, no other is better in all", found.front, made, note)
+    return listed(f"{what}: of what was projected, no other is better in all", found.front, columns, note)
 
 
-def _binding(found: Found) -> Table:
-    made = (
+def _binding_table(found: Found) -> Table:
+    columns = (
         text("a tenth more of", "resource"),
         figure("gain", lambda each: signed(each.gain, 2)),
         text("with", lambda each: ", ".join(f"{name} {value}" for name, value in each.changes), minor=1),
     )
-    return listed("What binds the best", found.binding, made, "host: by its share of the step")
+    return listed("What binds the best", found.binding, columns, "host: by its share of the step")
 
 
 def as_document(case: Case, found: Found, objective: str, start: Sequence[str]) -> dict[str, Any]:
-    """Returns the whole of it as JSON values."""
+    """Returns the whole answer as JSON values."""
     return {
         "schema_version": 1,
         "command": "search",
@@ -237,21 +237,21 @@ def as_document(case: Case, found: Found, objective: str, start: Sequence[str]) 
     }
 
 
-def one(case: Case, each: Best) -> dict[str, Any]:
-    """A configuration as JSON values."""
-    made = each.projection
+def one(case: Case, layout: Best) -> dict[str, Any]:
+    """Returns a configuration as JSON values."""
+    projection = layout.projection
     return {
-        "words": words(each.fields),
-        "fields": _fields(each.fields),
-        "recipe": to_mapping(each.workload.recipe),
-        "gpus": each.workload.gpus,
-        "objective": each.value,
-        "step_seconds": made.step_seconds,
-        "expected": expected.as_document(expected.expectation(case, made)),
-        **values(made, "tgs mfu breakdown"),
-        "memory": values(made.memory, "allocated status") | {"margin": float(made.memory.margin_bytes)},
-        "gain": dict(zip(("middle", "low", "high"), each.gain, strict=True)),
-        "told_apart": not each.alike,
+        "words": words(layout.fields),
+        "fields": _fields(layout.fields),
+        "recipe": to_mapping(layout.workload.recipe),
+        "gpus": layout.workload.gpus,
+        "objective": layout.value,
+        "step_seconds": projection.step_seconds,
+        "expected": expected.as_document(expected.expectation(case, projection)),
+        **values(projection, "tgs mfu breakdown"),
+        "memory": values(projection.memory, "allocated status") | {"margin": float(projection.memory.margin_bytes)},
+        "gain": dict(zip(("middle", "low", "high"), layout.gain, strict=True)),
+        "told_apart": not layout.alike,
     }
 
 

@@ -1,4 +1,4 @@
-"""``projector serve``: a page that computes, and the REST API behind it."""
+"""Serves a page that computes, and the REST API behind it: ``projector serve``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``performance --slow-rank`` and ``--slow-link``: what one slow rank or one slow kind of link does to the step."""
+"""Shows what one slow rank or one slow kind of link does to the step: ``performance --slow-rank`` and ``--slow-link``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEAST = 1e-9  # share of a step below which a part has not moved
 
 
 def add_slow(group: Any) -> None:
-    """The two flags, for one group of a parser."""
+    """Adds the two flags to a group of a parser."""
     words = {
         "--slow-rank": ("RANK=X", "if kernels of a pipeline rank take X times as long"),
         "--slow-link": ("KIND=X", "if bytes do so over intra, inter or outer links"),
@@ -30,21 +30,21 @@ def add_slow(group: Any) -> None:
         group.add_argument(flag, action="append", default=[], metavar=metavar, help=help)
 
 
-def told(options: argparse.Namespace) -> Slow | None:
-    """What the flags say is slow; None where they say nothing. Raises :class:`InputError` with every mistake."""
+def stated(options: argparse.Namespace) -> Slow | None:
+    """Returns what the flags say is slow; None where they say nothing. Raises :class:`InputError` with every mistake."""
     from projector.step.straggler import LINKS, Slow
 
     problems: list[Problem] = []
     ranks: dict[int, float] = {}
     links: dict[str, float] = {}
     for word in options.slow_rank:
-        name, factor = _split("--slow-rank", word, problems)
+        name, factor = _name_and_factor("--slow-rank", word, problems)
         if factor and not (name.isascii() and name.isdecimal() and len(name) < 10):
             problems.append(Problem("--slow-rank", "", name, "a pipeline rank, from 0 on"))
         elif factor:
             ranks[int(name)] = factor
     for word in options.slow_link:
-        name, factor = _split("--slow-link", word, problems)
+        name, factor = _name_and_factor("--slow-link", word, problems)
         if factor and name not in LINKS:
             problems.append(Problem("--slow-link", "", name, f"one of {', '.join(LINKS)}"))
         elif factor:
@@ -53,33 +53,33 @@ def told(options: argparse.Namespace) -> Slow | None:
     return Slow(ranks=ranks, links=links) if ranks or links else None
 
 
-def _split(flag: str, word: str, problems: list[Problem]) -> tuple[str, float]:
-    """A name and its factor; 0 where that is wrong, which ``problems`` say then."""
+def _name_and_factor(flag: str, word: str, problems: list[Problem]) -> tuple[str, float]:
+    """Returns a name and its factor; the factor is 0 where it is wrong, and ``problems`` say so."""
     name, _, factor = word.partition("=")
     try:
-        found = float(factor)
+        number = float(factor)
     except ValueError:
-        found = float("nan")
-    if 1.0 <= found <= _MOST:
-        return name.strip(), found
+        number = float("nan")
+    if 1.0 <= number <= _MOST:
+        return name.strip(), number
     problems.append(Problem(flag, name, factor or "nothing", f"a factor from 1 to {_MOST:g}"))
     return name, 0.0
 
 
 def table(slow: Slow, before: Step, after: Step) -> Iterator[Line | Table]:
-    """Every part of the step that moves, and what becomes of the run."""
-    which = [f"pipeline rank {rank} × {factor:g}" for rank, factor in slow.ranks.items()]
-    which += [f"{name} links × {factor:g}" for name, factor in slow.links.items()]
-    moved = [(PARTS[key], was, after.breakdown[key]) for key, was in before.breakdown.items()]
-    moved = [row for row in moved if abs(row[2] - row[1]) > _LEAST * before.seconds]
+    """Yields every part of the step that changes, and what becomes of the run."""
+    slow_parts = [f"pipeline rank {rank} × {factor:g}" for rank, factor in slow.ranks.items()]
+    slow_parts += [f"{name} links × {factor:g}" for name, factor in slow.links.items()]
+    changed = [(PARTS[key], was, after.breakdown[key]) for key, was in before.breakdown.items()]
+    changed = [row for row in changed if abs(row[2] - row[1]) > _LEAST * before.seconds]
     columns = (
         text("part", lambda row: row[0]),
         figure("seconds", lambda row: row[1], seconds),
         figure("then", lambda row: row[2], seconds),
         figure("of the step", lambda row: signed((row[2] - row[1]) / before.seconds)),
     )
-    rows = [*moved, ("step", before.seconds, after.seconds)]
-    yield listed(f"If slow: {', '.join(which)}", rows, columns, _sentence(before, after))
+    rows = [*changed, ("step", before.seconds, after.seconds)]
+    yield listed(f"If slow: {', '.join(slow_parts)}", rows, columns, _sentence(before, after))
 
 
 def _sentence(before: Step, after: Step) -> str:
@@ -106,8 +106,8 @@ def as_document(slow: Slow, before: Step, after: Step) -> dict[str, object]:
     }
 
 
-def found(slow: Slow, case: Case, made: Projection, mode: str) -> tuple[Step, Step]:
-    """The step of ``made`` before and after. Raises :class:`InputError` for a rank or a link that the run has not."""
+def steps(slow: Slow, case: Case, projection: Projection, mode: str) -> tuple[Step, Step]:
+    """Returns the step without and with ``slow``. Raises :class:`InputError` for a rank or a link that the run has not."""
     from projector.step.straggler import disturbed
 
-    return disturbed(made.resolved, case.cluster, mode, case.settings, slow)
+    return disturbed(projection.resolved, case.cluster, mode, case.settings, slow)

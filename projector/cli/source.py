@@ -1,4 +1,4 @@
-"""What the figures start from: a configuration file changed by ``KEY=VALUE`` arguments, or an architecture alone."""
+"""Reads what the figures start from: a configuration file changed by ``KEY=VALUE`` arguments, or an architecture alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
-from projector.cli.recipe_flags import SIZES, pairs, said
+from projector.cli.recipe_flags import SIZES, pairs, read_overrides
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest, raise_all
 from projector.hardware import catalogue
@@ -20,8 +20,8 @@ from projector.workload.workload import Workload
 
 @dataclass(frozen=True)
 class Source:
-    """``left``: ``KEY=VALUE`` arguments that are recipe fields, for a file that is not changed in its own words;
-    ``framework=NAME`` is of none, and says the framework of ``loaded``."""
+    """A file or an architecture as ``loaded``, and ``left``: ``KEY=VALUE`` arguments that are recipe fields, for a file
+    that is not changed in its own words. ``framework=NAME`` is none of them: it sets the framework of ``loaded``."""
 
     loaded: Loaded
     left: Mapping[str, object] = field(default_factory=dict)
@@ -40,47 +40,47 @@ def read_source(options: argparse.Namespace) -> Source:
         problems.append(Problem("--configs", "", options.configs, "a Primus experiment to use it: --config FILE"))
     raise_all(problems)
     if options.config is None:
-        alone = replace(load_architecture(options.model), assumed=("framework=megatron-lm",))
-        return Source(_executed(alone, framework), given)
+        architecture = replace(load_architecture(options.model), assumed=("framework=megatron-lm",))
+        return Source(_with_framework(architecture, framework), given)
     if options.config in options.read:
-        return Source(_executed(options.read[options.config], framework), given)
+        return Source(_with_framework(options.read[options.config], framework), given)
     from projector.intake import detect
 
-    own_words = detect.takes_overrides(options.config)
+    takes_overrides = detect.takes_overrides(options.config)
     typed = {key: literal(str(value)) for key, value in given.items()}
     loaded = detect.load(
         options.config,
         configs=options.configs,
         model=options.model,
-        overrides=typed if own_words else None,
-        args=_words(options.args),
+        overrides=typed if takes_overrides else None,
+        args=_script_arguments(options.args),
         env=_environment(options.env),
         gpus_given=bool(options.gpus or options.target_nodes),
         gpus=options.gpus,
         node_gpus=_node_gpus(options.cluster or options.gpu),
-        said={name: value for name, value in said(options, {}, []).recipe.items() if name in SIZES},
+        said={name: value for name, value in read_overrides(options, {}, []).recipe.items() if name in SIZES},
     )
-    return Source(_executed(loaded, framework), {} if own_words else given)
+    return Source(_with_framework(loaded, framework), {} if takes_overrides else given)
 
 
-def _executed(loaded: Loaded, framework: object) -> Loaded:
-    """``loaded`` by the framework that the command line names, if any."""
+def _with_framework(loaded: Loaded, framework: object) -> Loaded:
+    """Returns ``loaded`` with the framework that the command line names, if it names one."""
     if framework is None:
         return loaded
-    known = tuple(each for each in loaded.assumed if not each.startswith("framework="))
-    return replace(loaded, framework=str(framework), assumed=known)
+    assumed = tuple(each for each in loaded.assumed if not each.startswith("framework="))
+    return replace(loaded, framework=str(framework), assumed=assumed)
 
 
 def _node_gpus(name: str | None) -> int | None:
-    """GPUs of a machine of the cluster or GPU of that name; None where there is none (which is said where it is needed)."""
+    """Returns the GPUs of a machine of the named cluster or GPU; None for an unknown name, which others report."""
     try:
         return catalogue.cluster(name).gpus_per_host if name else None
     except InputError:
         return None
 
 
-def _words(given: Sequence[str]) -> list[str]:
-    """The words of ``--args``; one quoted text of them is taken apart as a shell would (``--args "--tp 8"``)."""
+def _script_arguments(given: Sequence[str]) -> list[str]:
+    """Returns the words of ``--args``; one quoted text is split as a shell would (``--args "--tp 8"``)."""
     try:
         return shlex.split(given[0]) if len(given) == 1 else list(given)
     except ValueError as error:
@@ -88,7 +88,7 @@ def _words(given: Sequence[str]) -> list[str]:
 
 
 def _environment(words: Sequence[str]) -> dict[str, str]:
-    """``NAME=value`` words as a mapping."""
+    """Returns ``NAME=value`` words as a mapping."""
     wrong = [word for word in words if not re.fullmatch(r"[A-Za-z_]\w*=.*", word, re.DOTALL)]
     if wrong:
         raise InputError(Problem("--env", "", word, "NAME=VALUE") for word in wrong)
@@ -96,11 +96,8 @@ def _environment(words: Sequence[str]) -> dict[str, str]:
 
 
 def workload(path: str) -> Workload:
-    """Returns the workload of any configuration file; devices that it does not state are the fewest that hold its
-    groups.
-
-    Raises :class:`InputError` with every mistake.
-    """
+    """Returns the workload of any configuration file; GPUs that it does not state are the fewest that hold its groups.
+    Raises :class:`InputError` with every mistake."""
     from projector import frameworks
     from projector.intake import detect
 

@@ -1,4 +1,4 @@
-"""``projector support MODEL GPU FRAMEWORK``: can it, since when, what was measured of it, and what is not modelled."""
+"""Answers whether a framework can train a model on a GPU, since when, and what was measured: ``projector support``."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _run(options: argparse.Namespace) -> None:
     from projector.io.terminal import show
     from projector.settle.support import supported
 
-    model, cluster, framework = _named(options)
-    found = supported(model, cluster, framework, options.framework_date)
+    model, cluster, framework = _subject(options)
+    support = supported(model, cluster, framework, options.framework_date)
     if options.json:
         as_json.write(
             {
@@ -51,19 +51,19 @@ def _run(options: argparse.Namespace) -> None:
                 "model": model.name,
                 "gpu": cluster.gpu.name,
                 "framework": framework,
-                "supported": not found.refused,
-                "refused": list(found.refused),
-                "answers": [asdict(answer) for answer in found.answers],
+                "supported": not support.refused,
+                "refused": list(support.refused),
+                "answers": [asdict(answer) for answer in support.answers],
                 "measured": measured(cluster.gpu.name, framework),
-                "not_modelled": list(found.open),
+                "not_modelled": list(support.open),
             }
         )
     else:
-        show(_page(model, cluster, framework, found))
+        show(_page(model, cluster, framework, support))
 
 
-def _named(options: argparse.Namespace) -> tuple[Model, Cluster, str]:
-    """Raises :class:`InputError` with every name that means nothing."""
+def _subject(options: argparse.Namespace) -> tuple[Model, Cluster, str]:
+    """Returns the model, cluster and framework that are asked about. Raises :class:`InputError` for unknown names."""
     from projector import frameworks
     from projector.hardware import catalogue
     from projector.workload import zoo
@@ -88,8 +88,8 @@ def _named(options: argparse.Namespace) -> tuple[Model, Cluster, str]:
 
 
 def measured(gpu: str, framework: str) -> dict[str, dict[str, int] | str]:
-    """Runs and sources of the posterior: of this framework on this GPU, of either elsewhere; and the first looks that all
-    intervals rest on."""
+    """Returns the runs and sources of the posterior: of this framework on this GPU, of either elsewhere; and the first
+    looks that all intervals rest on."""
     from projector import posterior
 
     known = posterior.load()
@@ -101,10 +101,10 @@ def measured(gpu: str, framework: str) -> dict[str, dict[str, int] | str]:
     }
 
 
-def _page(model: Model, cluster: Cluster, framework: str, found: Support) -> Iterator[Line | Table]:
+def _page(model: Model, cluster: Cluster, framework: str, support: Support) -> Iterator[Line | Table]:
     gpu = cluster.gpu
-    yield Line(f"{model.name} on {gpu.title} with {framework}: {'no' if found.refused else 'yes'}", "bold")
-    yield from (Line(f"Refused: {reason}", "bad") for reason in found.refused)
+    yield Line(f"{model.name} on {gpu.title} with {framework}: {'no' if support.refused else 'yes'}", "bold")
+    yield from (Line(f"Refused: {reason}", "bad") for reason in support.refused)
     columns = (
         text("", lambda answer: answer.topic),
         text("what", lambda answer: answer.name),
@@ -113,16 +113,16 @@ def _page(model: Model, cluster: Cluster, framework: str, found: Support) -> Ite
         text("since", lambda answer: answer.since, minor=1),
     )
     note = "Since: the first month of builds that have it, where a table tells. Sources: --json."
-    yield listed("What it can", found.answers, columns, note)
+    yield listed("What it can", support.answers, columns, note)
     yield Line("")
     counts = measured(gpu.name, framework)
     words = {"both": f"{framework} on {gpu.name}", "gpu": f"{gpu.name} in all", "framework": f"{framework} in all"}
-    yield Line("Measured: " + "; ".join(_counted(counts[key], name) for key, name in words.items()))
+    yield Line("Measured: " + "; ".join(_runs_words(counts[key], name) for key, name in words.items()))
     yield Line(f"Widths of intervals come from first looks: {counts['first_looks']}", "dim")
-    yield from (Line(f"Not modelled or assumed: {each}") for each in found.open)
+    yield from (Line(f"Not modelled or assumed: {each}") for each in support.open)
 
 
-def _counted(count: object, name: str) -> str:
+def _runs_words(count: object, name: str) -> str:
     assert isinstance(count, dict)
     runs, sources = count["runs"], count["sources"]
     if not runs:

@@ -1,4 +1,4 @@
-"""``projector sweep``: every point of a grid, projected or searched, kept as it is made, with the figures of a study."""
+"""Projects or searches every point of a grid, keeps each, and draws the figures of a study: ``projector sweep``."""
 
 from __future__ import annotations
 
@@ -54,43 +54,43 @@ def _run(options: argparse.Namespace) -> None:
     from projector.io.terminal import show
     from projector.search.sweep import grid, plots, run, store, study
 
-    made = grid.read(Path(options.file))
+    points = grid.read(Path(options.file))
     runs.prepare(options)
-    own = runs.taught(options)
+    user_runs = runs.read_own(options)
     workers = (os.cpu_count() or 1) if options.all_cores else options.workers
-    kept = store.opened(Path(options.out))
+    results = store.opened(Path(options.out))
     try:
-        before = len(kept.known)
-        with progress(f"{len(made):,} points", len(made)) as told:
-            new = run.run(made, kept, workers=workers, scheduler=options.scheduler, told=told)
-        frame = kept.frame()
+        before = len(results.known)
+        with progress(f"{len(points):,} points", len(points)) as show_progress:
+            new = run.run(points, results, workers=workers, scheduler=options.scheduler, told=show_progress)
+        frame = results.frame()
     finally:
-        kept.close()
-    frame = frame[frame["key"].isin({grid.key_of(point) for point in made.points()})] if before else frame
-    best = _whole(study.best(frame, made, Knowledge(runs=own.runs)), made, options.price)
-    shown = _page(frame, best, new, options.out, [])
+        results.close()
+    frame = frame[frame["key"].isin({grid.key_of(point) for point in points.points()})] if before else frame
+    best = _with_whole_runs(study.best(frame, points, Knowledge(runs=user_runs.runs)), points, options.price)
+    page = _page(frame, best, new, options.out, [])
     title = f"Sweep: {Path(options.file).stem}"
-    files = pictures(options, title, shown, lambda: plots.figures(frame, best, made.tokens))
+    files = pictures(options, title, page, lambda: plots.figures(frame, best, points.tokens))
     if options.json:
         from projector.cli import as_json
 
-        as_json.write({**_document(frame, best, new, options.out, files), **runs.as_values(own)})
+        as_json.write({**_document(frame, best, new, options.out, files), **runs.as_values(user_runs)})
     else:
-        show((*_page(frame, best, new, options.out, files), *runs.lines(own)))
+        show((*_page(frame, best, new, options.out, files), *runs.lines(user_runs)))
 
 
-def _whole(best: Frame, made: Grid, price: Price | None) -> Frame:
-    """Returns ``best`` with days, MWh and, where there is a price, cost of the whole run (``run.days``, …): what ``projector
-    plan`` has in the middle. Without tokens in the grid as many as ``projector ask`` takes."""
+def _with_whole_runs(best: Frame, points: Grid, price: Price | None) -> Frame:
+    """Returns ``best`` with days, MWh and, where there is a price, cost of the whole run (``run.days``, …): the middle
+    values of ``projector plan``. Without tokens in the grid the run takes as many as in ``projector ask``."""
     from projector.hardware import catalogue
     from projector.plan.assumptions import ASSUMPTIONS, ends
     from projector.plan.forecast import Run, figures
     from projector.plan.usual import tokens_of_a_run
     from projector.workload import zoo
 
-    def one(row: Any) -> Figures:
+    def run_figures(row: Any) -> Figures:
         gpu = catalogue.cluster(str(row["system"])).gpu
-        tokens = made.tokens or tokens_of_a_run(zoo.load(str(row["model"])))
+        tokens = points.tokens or tokens_of_a_run(zoo.load(str(row["model"])))
         step = row["tgs"] * row["step_seconds"] * row["gpus"]
         values = {
             name: ends(each)[1] for name, each in {**ASSUMPTIONS, **(price.at(gpu.name) if price else {})}.items()
@@ -98,8 +98,8 @@ def _whole(best: Frame, made: Grid, price: Price | None) -> Frame:
         run = Run(tokens=tokens, tokens_per_step=step, gpus=row["gpus"], watts=gpu.tdp_watts)
         return figures(run, {**values, "step_seconds": row["expected.middle"]})
 
-    found = [one(row) for _, row in best.iterrows()]
-    return best.assign(**{f"run.{name}": [getattr(each, name) for each in found] for name in ("days", "mwh", "cost")})
+    whole = [run_figures(row) for _, row in best.iterrows()]
+    return best.assign(**{f"run.{name}": [getattr(each, name) for each in whole] for name in ("days", "mwh", "cost")})
 
 
 def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) -> Iterator[Line | Table]:
@@ -110,24 +110,24 @@ def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) ->
     from projector.search.words import brief
 
     counts = frame["status"].value_counts().to_dict()
-    told = ", ".join(f"{number:,} {status}" for status, number in counts.items())
-    yield Line(f"{len(frame):,} points ({new:,} new): {told}", "title")
+    status_words = ", ".join(f"{number:,} {status}" for status, number in counts.items())
+    yield Line(f"{len(frame):,} points ({new:,} new): {status_words}", "title")
     scales = [name for name in frame if name.startswith("scale.")]
     models = list(best["model"].unique()) if len(best) else []
 
     def system(row: Any) -> str:
         return Path(row["system"]).stem + "".join(f" {name[6:]} x{row[name]:g}" for name in scales if row[name] != 1)
 
-    def within(row: Any) -> str:
+    def interval(row: Any) -> str:
         return factor(0.5 * log(row["expected.high"] / row["expected.low"]))
 
-    made = (
+    columns = (
         *([text("model", lambda row: row["model"])] if len(models) > 1 else ()),
         text("system", system),
         figure("GPUs", lambda row: row["gpus"]),
         text("layout", lambda row: brief(layout(row))),
         figure("tokens/s/GPU", lambda row: number1(row["expected.tgs"])),
-        figure("90 %", within),
+        figure("90 %", interval),
         *([figure("gap", lambda row: row["gap"], percent)] if "gap" in best else ()),
         *([text("memory", "verdict")] if "verdict" in best else ()),
         figure("days", lambda row: number1(row["run.days"])),
@@ -145,8 +145,8 @@ def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) ->
     note = f"Speed, days, energy: as measured runs let expect them. All points: {out}"
     note += f"; figures: {', '.join(places)}" if places else ""
     rows = (row for _, row in best.iterrows())
-    of = f"{models[0]}: the fastest point of each" if len(models) == 1 else "The fastest point of each model,"
-    yield listed(f"{of} system and number of GPUs", rows, made, note)
+    subject = f"{models[0]}: the fastest point of each" if len(models) == 1 else "The fastest point of each model,"
+    yield listed(f"{subject} system and number of GPUs", rows, columns, note)
 
 
 def _document(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``projector trace``: the timeline of a step for ui.perfetto.dev."""
+"""Writes the timeline of a step for ui.perfetto.dev: ``projector trace``."""
 
 from __future__ import annotations
 
@@ -33,44 +33,46 @@ def register(parser: Parser) -> None:
 def _run(options: argparse.Namespace) -> None:
     from projector.cli.inputs import one_projection
 
-    case, made = one_projection(options, "projector schedules compares them all")
-    write_trace(made, options.out)
-    schedule = made.timeline.compiled.schedule
+    case, projection = one_projection(options, "projector schedules compares them all")
+    write_trace(projection, options.out)
+    schedule = projection.timeline.compiled.schedule
     if options.json:
         from projector.cli import as_json, document
 
-        as_json.write({**document.head("trace", case, made), "written": options.out, "step_seconds": made.step_seconds})
+        figures = {"written": options.out, "step_seconds": projection.step_seconds}
+        as_json.write({**document.head("trace", case, projection), **figures})
         return
     print(
         f"{options.out}: {schedule.name}, {schedule.pp} ranks, {schedule.microbatches} micro-batches, "
-        f"{made.step_seconds:.3f} s; open it at https://ui.perfetto.dev"
+        f"{projection.step_seconds:.3f} s; open it at https://ui.perfetto.dev"
     )
 
 
-def write_trace(made: Projection, path: str) -> None:
-    """The whole step of ``made`` as a trace. Raises :class:`projector.errors.InputError` when it cannot be written."""
+def write_trace(projection: Projection, path: str) -> None:
+    """Writes the whole step as a trace. Raises :class:`projector.errors.InputError` when it cannot be written."""
     from projector.io.files import writing
     from projector.pipeline import trace
 
     with writing(path):
-        trace.write(made.timeline, path, made.spans, kept_by_stage(made), static_by_rank(made))
+        trace.write(projection.timeline, path, projection.spans, kept_by_stage(projection), static_by_rank(projection))
 
 
-def kept_by_stage(made: Projection) -> NDArray[np.float64]:
-    """Returns ``[stages]``: bytes that one micro-batch keeps on each virtual stage between forward and backward."""
+def kept_by_stage(projection: Projection) -> NDArray[np.float64]:
+    """Returns the bytes that one micro-batch keeps on each virtual stage between forward and backward, ``[stages]``."""
     import numpy as np
 
     from projector.memory.holding import holdings
 
-    placement = made.timeline.compiled.schedule.placement
-    out = np.zeros(1 + max(map(max, placement)))
-    for own, held in zip(placement, holdings(made.resolved, made.cluster.gpu.arch, placement), strict=True):
-        out[list(own)] = [chunk.saved for chunk in held.chunks]
-    return out
+    placement = projection.timeline.compiled.schedule.placement
+    saved = np.zeros(1 + max(map(max, placement)))
+    ranks = holdings(projection.resolved, projection.cluster.gpu.arch, placement)
+    for stages, rank in zip(placement, ranks, strict=True):
+        saved[list(stages)] = [chunk.saved for chunk in rank.chunks]
+    return saved
 
 
-def static_by_rank(made: Projection) -> NDArray[np.float64]:
-    """Returns ``[pp]``: bytes on each rank that never leave."""
+def static_by_rank(projection: Projection) -> NDArray[np.float64]:
+    """Returns the bytes on each rank that never leave, ``[pp]``."""
     import numpy as np
 
-    return np.array([rank.static for rank in made.memory.ranks])
+    return np.array([rank.static for rank in projection.memory.ranks])

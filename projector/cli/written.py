@@ -1,4 +1,4 @@
-"""``--write``: a configuration as a file that starts it, read back by the readers of such files to the same projection."""
+"""Writes a configuration as a file that starts it and that our readers read back to the same projection: ``--write``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _MEGATRON = (
 _TRIED = 12  # configurations that are written instead where files have no words for the best
 #: How Megatron-LM is told of stages that are not alike.
 _ENDS = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers")
-_COUNTED = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
+_COUNTED_AS_LAYERS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
 
 
 def add_write(group: Any) -> None:
@@ -64,25 +64,25 @@ def add_write(group: Any) -> None:
 
 
 def kind_of(word: str) -> str | None:
-    """The kind of file that a word or a path asks for."""
+    """Returns the kind of file that a word or a path asks for, or None."""
     path = Path(word)
     named = {name: kind for kind, name in NAMES.items()}
     return word if word in NAMES else named.get(path.name) or _ENDINGS.get(path.suffix)
 
 
 def _starts(kind: str, framework: str) -> bool:
-    """Whether a file of ``kind`` can start a run of ``framework``, or is no such file."""
+    """Returns whether a file of ``kind`` can start a run of ``framework``, or is no file that starts one."""
     titan = framework.startswith("torchtitan")
     return kind in ("case", "patch") or (titan if kind == "torchtitan" else framework in _MEGATRON)
 
 
 def write(words: Sequence[str], case: Case, load: Workload, options: argparse.Namespace) -> tuple[Path, ...]:
-    """Writes ``load`` as each of ``words`` asks, all or none. Raises :class:`InputError` for an unknown kind, and where
-    what is read back is another run."""
+    """Writes ``load`` as each of ``words`` asks, all or none, and returns the paths. Raises :class:`InputError` for an
+    unknown kind, and where what is read back is another run."""
     from projector.io.files import write_whole
 
     problems: list[Problem] = []
-    made: dict[Path, str] = {}
+    texts: dict[Path, str] = {}
     for word in words:
         kind = kind_of(word)
         if kind is None or not _starts(kind, load.framework):
@@ -91,20 +91,20 @@ def write(words: Sequence[str], case: Case, load: Workload, options: argparse.Na
             continue
         path = Path(NAMES[kind] if word in NAMES else word)
         with adding_to(problems):
-            own = kind == "patch"
-            made[path] = patched(case, load, options) if own else _checked(kind, path.name, case, load, options)
+            patch = kind == "patch"
+            texts[path] = patched(case, load, options) if patch else _checked(kind, path.name, case, load, options)
     raise_all(problems)
-    for path, text in made.items():
+    for path, text in texts.items():
         write_whole(path, text)
         if path.suffix == ".sh":
             path.chmod(0o755)
-    return tuple(made)
+    return tuple(texts)
 
 
 def write_best(case: Case, found: Found, options: argparse.Namespace) -> tuple[tuple[Path, ...], str]:
-    """Writes the best configuration of ``found`` for which the files that are asked for have words, and says which that is
-    where it is not the best of all. Raises :class:`InputError` as :func:`write` of the best, where they have words for none
-    that is nearly as good."""
+    """Writes the best configuration of ``found`` for which the requested files have words, and says which it is where
+    it is not the best of all. Raises :class:`InputError` as :func:`write` of the best, where the files have words for
+    none that is nearly as good."""
     from projector.io.table import percent
     from projector.search.nodes import layout_of
     from projector.search.space import with_fields
@@ -130,84 +130,85 @@ def write_best(case: Case, found: Found, options: argparse.Namespace) -> tuple[t
 
 
 def lines(paths: Sequence[Path], case: Case, options: argparse.Namespace, which: str = "") -> Iterator[Line]:
-    """What is said of the files that were written. ``which``: of :func:`write_best`."""
+    """Yields what is said of the files that were written; ``which`` is the text of :func:`write_best`."""
     from projector.io.table import Line
 
-    flags = "" if _catalogued(case.cluster) else f"; to project it on the same GPUs, say {' '.join(_where(options))}"
+    say = "; to project it on the same GPUs, say"
+    flags = "" if _catalogued(case.cluster) else f"{say} {' '.join(_device_flags(options))}"
     if paths:
         yield Line(f"Written: {', '.join(map(str, paths))}{which}{flags}")
 
 
 def _checked(kind: str, name: str, case: Case, load: Workload, options: argparse.Namespace) -> str:
-    """The text, once its projection is that of ``load``. What ``load`` leaves to its framework is stated where the reader
-    takes it otherwise."""
+    """Returns the text of a file, once its projection is that of ``load``. What ``load`` leaves to its framework is
+    stated where the reader takes it otherwise."""
     from projector.projection import project
 
     wanted = project(load, case.cluster, settings=case.settings)
-    said = replace(load, recipe=_in_words(kind, load, wanted.resolved.workload.recipe))
+    stated = replace(load, recipe=_with_stages(kind, load, wanted.resolved.workload.recipe))
     for attempt in (1, 2):
-        text = _headed(kind, _TEXTS[kind](said, case.cluster), case, said)
-        again = _again(text, kind, name, case, options)
+        text = _with_comment(kind, _TEXTS[kind](stated, case.cluster), case, stated)
+        workload = _read_back(text, kind, name, case, options)
         try:
-            found = project(again, case.cluster, settings=case.settings)
+            again = project(workload, case.cluster, settings=case.settings)
         except (InputError, Unsupported) as error:
             raise _refused(kind, str(error)) from None
-        pairs = ((wanted.step_seconds, found.step_seconds), (wanted.memory.allocated, found.memory.allocated))
+        pairs = ((wanted.step_seconds, again.step_seconds), (wanted.memory.allocated, again.memory.allocated))
         if all(abs(a - b) <= 1e-9 * a for a, b in pairs):
             return text
-        ours, theirs = (made.resolved.workload for made in (wanted, found))
-        other = [f.name for f in fields(Recipe) if getattr(ours.recipe, f.name) != getattr(theirs.recipe, f.name)]
-        open_ = {name: getattr(ours.recipe, name) for name in other if getattr(said.recipe, name) is None}
-        if attempt == 2 or not open_:
-            other += [f.name for f in fields(Model) if getattr(ours.model, f.name) != getattr(theirs.model, f.name)]
-            named = ", ".join(each for each in other if each not in ("name", "family", "source"))
+        ours, theirs = (projection.resolved.workload for projection in (wanted, again))
+        differing = [f.name for f in fields(Recipe) if getattr(ours.recipe, f.name) != getattr(theirs.recipe, f.name)]
+        left_open = {name: getattr(ours.recipe, name) for name in differing if getattr(stated.recipe, name) is None}
+        if attempt == 2 or not left_open:
+            differing += [f.name for f in fields(Model) if getattr(ours.model, f.name) != getattr(theirs.model, f.name)]
+            named = ", ".join(each for each in differing if each not in ("name", "family", "source"))
             raise _refused(kind, f"no word for {named}")
-        said = replace(said, recipe=replace(said.recipe, **open_))
+        stated = replace(stated, recipe=replace(stated.recipe, **left_open))
     raise AssertionError
 
 
-def _in_words(kind: str, load: Workload, settled: Recipe) -> Recipe:
-    """The recipe with stages as Megatron-LM is told them where layers do not divide: by those of the first and the last
-    stage, else by a layout. NeMo knows no embedding or loss that counts as a layer."""
-    given, model = load.recipe, load.model
+def _with_stages(kind: str, load: Workload, settled: Recipe) -> Recipe:
+    """Returns the recipe with stages as Megatron-LM is told them where layers do not divide: by the layers of the first
+    and the last stage, else by a layout. NeMo knows no embedding or loss that counts as a layer."""
+    recipe, model = load.recipe, load.model
     stages = chunks(model, settled)
     layers = [len(stage.layers) for stage in stages]
-    counted = any(getattr(given, name) for name in _COUNTED)
-    as_told = (counted and kind != "nemo") or bool(given.pipeline_model_parallel_layout)
-    if kind in ("case", "torchtitan") or as_told or len(set(layers)) == 1:
-        return given
+    counted = any(getattr(recipe, name) for name in _COUNTED_AS_LAYERS)
+    stays = (counted and kind != "nemo") or bool(recipe.pipeline_model_parallel_layout)
+    if kind in ("case", "torchtitan") or stays or len(set(layers)) == 1:
+        return recipe
     plain: dict[str, Any] = {
         "allow_uneven_pipeline_split": None,
         "pipeline_remainder": None,
-        **dict.fromkeys(_COUNTED, False),
+        **dict.fromkeys(_COUNTED_AS_LAYERS, False),
     }
     ends = {name: sum(layers[at :: settled.pp]) for name, at in zip(_ENDS, (0, settled.pp - 1), strict=True)}
     layout = {"pipeline_model_parallel_layout": axes.spelled(layers, model.mtp_num_layers)}
-    made = (replace(given, **(plain | words)) for words in (ends, layout))
-    return next((each for each in made if not problems(model, each, "") and chunks(model, each) == stages), given)
+    spellings = (replace(recipe, **(plain | words)) for words in (ends, layout))
+    return next((each for each in spellings if not problems(model, each, "") and chunks(model, each) == stages), recipe)
 
 
-def _headed(kind: str, text: str, case: Case, load: Workload) -> str:
-    """``text`` below a comment of what files of its kind do not say and a projection depends on."""
+def _with_comment(kind: str, text: str, case: Case, load: Workload) -> str:
+    """Returns ``text`` below a comment of what files of its kind do not say and a projection depends on."""
     from projector.intake.detect import ABOVE
 
     if kind == "case":
         return text
     name = load.model.name.replace(" ", "_")
-    by_name = kind in ("primus", "torchtitan") and _of_zoo(load.model)
-    said = {
+    by_name = kind in ("primus", "torchtitan") and _is_zoo_model(load.model)
+    facts = {
         **({"model": name} if by_name else {"name": name, "family": load.model.family}),
         "cluster": case.cluster.name if _catalogued(case.cluster) else None,
         "gpus": load.gpus,
         "framework": load.framework,
         "framework_date": load.framework_date,
     }
-    words = " ".join(f"{key}={value}" for key, value in said.items() if value)
+    words = " ".join(f"{key}={value}" for key, value in facts.items() if value)
     first, line, rest = text.partition("\n") if text.startswith("#!") else ("", "", text)
     return f"{first}{line}{ABOVE}{words}\n{rest}"
 
 
-def _of_zoo(model: Model) -> bool:
+def _is_zoo_model(model: Model) -> bool:
     return model.name in zoo.names() and zoo.load(model.name) == model
 
 
@@ -215,13 +216,13 @@ def _catalogued(cluster: Cluster) -> bool:
     return cluster.name in catalogue.cluster_names() and catalogue.cluster(cluster.name) == cluster
 
 
-def _where(options: argparse.Namespace) -> list[str]:
-    """The flags that say on what, as they were given."""
+def _device_flags(options: argparse.Namespace) -> list[str]:
+    """Returns the flags that name the devices, as they were given."""
     return [word for name in ("cluster", "gpu") if (given := getattr(options, name)) for word in (f"--{name}", given)]
 
 
-def _again(text: str, kind: str, name: str, case: Case, options: argparse.Namespace) -> Workload:
-    """``text`` as our readers take it."""
+def _read_back(text: str, kind: str, name: str, case: Case, options: argparse.Namespace) -> Workload:
+    """Returns the workload of ``text`` as our readers take it."""
     from tempfile import TemporaryDirectory
 
     from projector.cli.inputs import read_case
@@ -231,7 +232,7 @@ def _again(text: str, kind: str, name: str, case: Case, options: argparse.Namesp
     with TemporaryDirectory() as folder:
         file = Path(folder) / name
         file.write_text(text, encoding="utf-8")
-        where = [] if _catalogued(case.cluster) else _where(options)
+        where = [] if _catalogued(case.cluster) else _device_flags(options)
         try:
             return read_case(parse(selection(), ["--config", str(file), *where])).workload
         except (InputError, Unsupported) as error:
@@ -244,7 +245,7 @@ def _refused(kind: str, why: str) -> InputError:
 
 
 def _torchrun(load: Workload, cluster: Cluster, rendezvous: str) -> str:
-    """``torchrun … pretrain_gpt.py …``, a flag a line."""
+    """Returns ``torchrun … pretrain_gpt.py …``, with one flag a line."""
     words = [f"torchrun --nproc-per-node {min(cluster.gpus_per_host, load.gpus)} {rendezvous}pretrain_gpt.py"]
     # NullTokenizer adds one that ends a document
     given = launchable.arguments(load) | {"vocab_size": load.model.vocab_size - 1}
@@ -263,26 +264,26 @@ def _torchrun(load: Workload, cluster: Cluster, rendezvous: str) -> str:
     return " \\\n    ".join((*words, *data)) + "\n"
 
 
-def _machines(load: Workload, cluster: Cluster) -> tuple[int, int]:
-    """(hosts, GPUs of each)."""
+def _hosts_and_gpus(load: Workload, cluster: Cluster) -> tuple[int, int]:
+    """Returns the number of hosts and the GPUs of each."""
     return -(-load.gpus // cluster.gpus_per_host), min(cluster.gpus_per_host, load.gpus)
 
 
 def _script(load: Workload, cluster: Cluster) -> str:
-    what = f"# {load.model.name} on {load.gpus} GPUs; from the folder of Megatron-LM, once on each host"
-    head = f"#!/bin/bash\n{what}\nset -e\n"
-    hosts, _ = _machines(load, cluster)
-    join = (
+    comment = f"# {load.model.name} on {load.gpus} GPUs; from the folder of Megatron-LM, once on each host"
+    head = f"#!/bin/bash\n{comment}\nset -e\n"
+    hosts, _ = _hosts_and_gpus(load, cluster)
+    rendezvous = (
         ""
         if hosts == 1
         else f'--nnodes {hosts} --rdzv-backend c10d --rdzv-endpoint "${{MASTER_ADDR:-localhost}}:29500" '
     )
-    return f"{head}export CUDA_DEVICE_MAX_CONNECTIONS=1\n{_torchrun(load, cluster, join)}"
+    return f"{head}export CUDA_DEVICE_MAX_CONNECTIONS=1\n{_torchrun(load, cluster, rendezvous)}"
 
 
 def _sbatch(load: Workload, cluster: Cluster) -> str:
-    hosts, each = _machines(load, cluster)
-    sizes = {"job-name": load.model.name, "nodes": hosts, "ntasks-per-node": 1, "gpus-per-node": each}
+    hosts, gpus = _hosts_and_gpus(load, cluster)
+    sizes = {"job-name": load.model.name, "nodes": hosts, "ntasks-per-node": 1, "gpus-per-node": gpus}
     head = (
         "#!/bin/bash",
         *(f"#SBATCH --{name}={value}" for name, value in sizes.items()),
@@ -291,15 +292,15 @@ def _sbatch(load: Workload, cluster: Cluster) -> str:
     )
     head += ("export CUDA_DEVICE_MAX_CONNECTIONS=1",)
     head += ('head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)', "")
-    join = f'--nnodes {hosts} --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$head:29500" '
-    return "\n".join(head) + "srun " + _torchrun(load, cluster, join)
+    rendezvous = f'--nnodes {hosts} --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$head:29500" '
+    return "\n".join(head) + "srun " + _torchrun(load, cluster, rendezvous)
 
 
 def _pytorchjob(load: Workload, cluster: Cluster) -> str:
-    """Kubeflow's training-operator, PyTorchJob v1: its variables say the rendezvous."""
-    hosts, each = _machines(load, cluster)
+    """Returns a PyTorchJob v1 of Kubeflow's training-operator, whose variables say the rendezvous."""
+    hosts, gpus = _hosts_and_gpus(load, cluster)
     resource, nvidia = f"{cluster.gpu.vendor}.com/gpu", cluster.gpu.vendor == "nvidia"
-    join = (
+    rendezvous = (
         ""
         if hosts == 1
         else f"--nnodes {hosts} --node-rank $RANK --master-addr $MASTER_ADDR --master-port $MASTER_PORT "
@@ -308,15 +309,15 @@ def _pytorchjob(load: Workload, cluster: Cluster) -> str:
         "name": "pytorch",
         "image": "nvcr.io/nvidia/nemo:dev" if nvidia else "rocm/megatron-lm:latest",
         "workingDir": "/opt/megatron-lm" if nvidia else "/workspace/Megatron-LM",
-        "command": ["bash", "-c", _torchrun(load, cluster, join)],
+        "command": ["bash", "-c", _torchrun(load, cluster, rendezvous)],
         "env": [{"name": "CUDA_DEVICE_MAX_CONNECTIONS", "value": "1"}],
-        "resources": {"limits": {resource: each}},
+        "resources": {"limits": {resource: gpus}},
     }
     replicas = {"Master": 1, "Worker": hosts - 1}
     specs = {
-        role: {"replicas": n, "restartPolicy": "OnFailure", "template": {"spec": {"containers": [container]}}}
-        for role, n in replicas.items()
-        if n
+        role: {"replicas": count, "restartPolicy": "OnFailure", "template": {"spec": {"containers": [container]}}}
+        for role, count in replicas.items()
+        if count
     }
     name = load.model.name.replace("_", "-").replace(".", "-")
     head = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": name}}
@@ -341,10 +342,10 @@ def _yaml(content: Mapping[str, Any]) -> str:
 
 
 def _primus(load: Workload, _: Cluster) -> str:
-    made = launchable.experiment(load)
-    if not _of_zoo(load.model):  # no preset has these sizes
-        made["modules"]["pre_trainer"]["overrides"] |= launchable.architecture(load.model)
-    return _yaml(made)
+    experiment = launchable.experiment(load)
+    if not _is_zoo_model(load.model):  # no preset has these sizes
+        experiment["modules"]["pre_trainer"]["overrides"] |= launchable.architecture(load.model)
+    return _yaml(experiment)
 
 
 def _torchtitan(load: Workload, _: Cluster) -> str:
@@ -352,7 +353,7 @@ def _torchtitan(load: Workload, _: Cluster) -> str:
 
 
 def _case(load: Workload, cluster: Cluster) -> str:
-    """A case of this project, with nothing that its framework decides."""
+    """Returns a case of this project, with nothing that its framework decides."""
     from projector.workload.structure import to_mapping
 
     where = {"cluster": cluster.name, "gpus": load.gpus, "framework": load.framework}
@@ -370,5 +371,5 @@ _TEXTS: Mapping[str, Callable[[Workload, Cluster], str]] = {
     "megatron": lambda load, _: _yaml(launchable.arguments(load)),
     "primus": _primus,
     "torchtitan": _torchtitan,
-    "nemo": lambda load, cluster: _yaml(launchable.nemo(load, *_machines(load, cluster))),
+    "nemo": lambda load, cluster: _yaml(launchable.nemo(load, *_hosts_and_gpus(load, cluster))),
 }

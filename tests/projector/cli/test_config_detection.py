@@ -17,7 +17,7 @@ from tabled import tabled
 from projector.benchmark.shrink import shrink_to
 from projector.cli import _parser, performance, run
 from projector.cli.parser import parse
-from projector.cli.recipe_flags import said
+from projector.cli.recipe_flags import read_overrides
 from projector.intake import detect, other_tools
 from projector.workload import zoo
 from projector.workload.validate import problems
@@ -100,7 +100,7 @@ def test_an_unread_file_ends_in_the_flags_that_ask_the_same(stated, other):
     words = re.sub(r" --[\w-]+ (…|N)(?= |$)", "", text).partition(":")[2].split()
     read = {"tp": "tp", "micro_batch_size": "micro_batch_size", "seq_len": "seq_length", "gbs": "global_batch_size"}
     read |= {name: name for name in ("sequence_parallel", "recompute_granularity")}
-    told = said(parse(_parser(), ["performance", *words]), {}, [])
+    told = read_overrides(parse(_parser(), ["performance", *words]), {}, [])
     meant = {read[name]: value for name, value in stated.items() if name in read and value not in (False, "nonsense")}
     assert {name: value for name, value in told.recipe.items() if value is not None} == meant
 
@@ -221,5 +221,5 @@ def test_what_a_benchmark_shrank_to_stands_beside_the_target(monkeypatch) -> Non
     shrunk = shrink_to(run, 4)
     timed = SimpleNamespace(asked=SimpleNamespace(workload=shrunk.workload, ranks=shrunk.ranks), notes=())
     monkeypatch.setattr("projector.cli.live.measurement", lambda *_: timed)
-    words = performance._timed(SimpleNamespace(workload=run, cluster=None), SimpleNamespace())
+    words = performance._shrunk_sizes(SimpleNamespace(workload=run, cluster=None), SimpleNamespace())
     assert "pp 1, ep 4, tp 2, cp 1 on 4 of 64 ranks; target: pp 4, ep 8, tp 2, cp 1, dp 8" in words

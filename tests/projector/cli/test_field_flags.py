@@ -8,7 +8,7 @@ from tabled import tabled
 
 from projector.cli import _parser
 from projector.cli.parser import parse
-from projector.cli.recipe_flags import said
+from projector.cli.recipe_flags import read_overrides
 from projector.workload.fields import field_of, fields
 from projector.workload.model_schema import merge
 from projector.workload.recipe import Recipe
@@ -35,7 +35,7 @@ def values(field):
 
 def told(*arguments):
     problems = []
-    found = said(parse(PARSER, ["performance", *arguments]), {}, problems)
+    found = read_overrides(parse(PARSER, ["performance", *arguments]), {}, problems)
     assert problems == []
     return found.recipe
 
