@@ -1,4 +1,4 @@
-"""Timings in a file: what was measured, on what, with which versions; what does not fit the question is refused."""
+"""Keeps timings in a file: what was measured, on what, with which versions; a file of something else is refused."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from projector.io.files import read_text
 from projector.workload.structure import to_mapping
 
 SCHEMA = 2
-#: Beginnings of the names of variables by which timings differ.
+#: Prefixes of the environment variables by which timings differ.
 _SWITCHES = (
     *("NCCL_", "RCCL_", "CUDA_DEVICE_MAX_", "CUDA_VISIBLE", "PYTORCH_", "TORCH_", "NVTE_", "HIP_", "HSA_"),
     "GPU_MAX_",
 )
 _PARTS = ("schema", "tool", "torch", "device", "environment", "work", "timings")
-#: Of a model what one rank's layers do not depend on.
-_ANY = ("name", "family", "source", "num_layers", "per_layer", "hybrid_layer_pattern", "mixer_pattern")
+#: Fields of a model on which one rank's layers do not depend.
+_IRRELEVANT_FIELDS = ("name", "family", "source", "num_layers", "per_layer", "hybrid_layer_pattern", "mixer_pattern")
 
 
 def save(path: Path, timings: Timings, asked: Asked, notes: Iterable[str], device: Device) -> None:
-    """Writes beside the place, then renames into it. Raises :class:`InputError` where that cannot be written."""
+    """Writes the timings to ``path`` as a whole. Raises :class:`InputError` where that cannot be written."""
     document = {
         "schema": SCHEMA,
         "tool": _version(),
@@ -64,41 +64,40 @@ def read(path: Path) -> dict[str, Any]:
 
 def refuse(path: Path, document: Mapping[str, Any], asked: Asked, gpu: str, device: Device | None = None) -> None:
     """Raises :class:`InputError` with everything in which the file is of something else: a rank's work, the device
-    (``gpu``: of the cluster; ``device``: at hand, where there is one), the major version of torch there.
-    """
+    (``gpu``: that of the cluster; ``device``: the one at hand, if any), the major version of torch there."""
     where = str(path)
     theirs, ours = dict(document["work"]), _work(asked)
     missing = sorted(set(ours.pop("layers")) - set(map(str, theirs.pop("layers", ()))))
-    found = list(_differences(theirs, ours, where, "work"))
+    problems = list(_differences(theirs, ours, where, "work"))
     if missing:
-        found.append(Problem(where, "work.layers", document["work"].get("layers"), f"{', '.join(missing)}, too"))
-    held = document["device"]
+        problems.append(Problem(where, "work.layers", document["work"].get("layers"), f"{', '.join(missing)}, too"))
+    their_device = document["device"]
     if device is None:
-        if held.get("gpu") != gpu:
-            found.append(Problem(where, "device.gpu", held.get("gpu"), f"{gpu}, the device of the cluster"))
+        if their_device.get("gpu") != gpu:
+            problems.append(Problem(where, "device.gpu", their_device.get("gpu"), f"{gpu}, the device of the cluster"))
     else:
-        found += _differences(held, _device(device), where, "device")
+        problems += _differences(their_device, _device(device), where, "device")
         major = str(device.torch.__version__).split(".")[0]
         if str(document["torch"]).split(".")[0] != major:
-            found.append(Problem(where, "torch", document["torch"], f"{major}.x, the major version here"))
-    raise_all(found)
+            problems.append(Problem(where, "torch", document["torch"], f"{major}.x, the major version here"))
+    raise_all(problems)
 
 
 def timings_of(path: Path, document: Mapping[str, Any]) -> Timings:
     """Returns the timings of a document. Raises :class:`InputError` where the file was changed."""
     try:
-        held = document["timings"]
+        times = document["timings"]
         return Timings(
-            source=str(held["source"]),
-            laps={name: Seconds(**value) for name, value in held["laps"].items()},
-            step=Seconds(**held["step"]),
-            update_short=Seconds(**held["update_short"]),
-            updates={name: Seconds(**value) for name, value in held["updates"].items()},
-            collectives=tuple((CollectiveWanted(**one), Seconds(**value)) for one, value in held["collectives"]),
-            weights={name: (float(dense), float(expert)) for name, (dense, expert) in held["weights"].items()},
-            updated={name: float(value) for name, value in held["updated"].items()},
-            conditions=dict(held["conditions"]),
-            saved={name: float(value) for name, value in held["saved"].items()},
+            source=str(times["source"]),
+            laps={name: Seconds(**value) for name, value in times["laps"].items()},
+            step=Seconds(**times["step"]),
+            update_short=Seconds(**times["update_short"]),
+            updates={name: Seconds(**value) for name, value in times["updates"].items()},
+            collectives=tuple((CollectiveWanted(**wanted), Seconds(**value)) for wanted, value in times["collectives"]),
+            weights={name: (float(dense), float(expert)) for name, (dense, expert) in times["weights"].items()},
+            updated={name: float(value) for name, value in times["updated"].items()},
+            conditions=dict(times["conditions"]),
+            saved={name: float(value) for name, value in times["saved"].items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         found = f"{type(error).__name__}: {error}"
@@ -137,14 +136,14 @@ def _environment(asked: Asked, device: Device) -> dict[str, Any]:
 
 
 def _work(asked: Asked) -> dict[str, Any]:
-    """What one rank computed, and with how many: the rest of the run (stages, micro-batches, data-parallel ranks, number
-    of layers) is put around its times."""
+    """Returns what one rank computed and the number of ranks; the rest of the run (stages, micro-batches, data-parallel
+    ranks, number of layers) is put around its times."""
     work = asked.workload
     model: dict[str, Any] = dict(to_mapping(work.model))
     if work.model.moe is not None:
         model["moe"] = {name: value for name, value in model["moe"].items() if name != "moe_layer_freq"}
-    held = {
-        "model": {name: value for name, value in model.items() if name not in _ANY},
+    content = {
+        "model": {name: value for name, value in model.items() if name not in _IRRELEVANT_FIELDS},
         "recipe": to_mapping(work.recipe),
         "ranks": asked.ranks,
         "sharded": asked.sharded,
@@ -152,7 +151,7 @@ def _work(asked: Asked) -> dict[str, Any]:
         "framework": work.framework,
         "framework_date": work.framework_date,
     }
-    plain: dict[str, Any] = json.loads(json.dumps(held))  # tuples become the lists that a file gives back
+    plain: dict[str, Any] = json.loads(json.dumps(content))  # tuples become the lists that a file gives back
     return plain
 
 

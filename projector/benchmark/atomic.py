@@ -1,4 +1,4 @@
-"""A text in its place as a whole: written beside it, then renamed."""
+"""Writes a text to its place as a whole: beside it first, then renamed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from projector.io import files
 
 
 def write_whole(path: Path, text: str, where: str = "", expected: str = "a place to write to") -> None:
-    """Writes ``path`` and the folders above it. Raises :class:`InputError` (``where``: the flag that named the place)."""
+    """Writes ``path`` and the folders above it. Raises :class:`InputError` at ``where``, the flag that named it."""
     try:
         files.write_whole(path, text)
     except OSError as error:

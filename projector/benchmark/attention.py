@@ -1,4 +1,4 @@
-"""Core attention through ``torch.nn.functional.scaled_dot_product_attention``, forward and backward apart."""
+"""Times core attention through ``torch.nn.functional.scaled_dot_product_attention``, forward and backward apart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WIDE = ("bf16", "fp16", "fp32")
 
 
 def jobs(op: Attention, device: Device) -> tuple[Job, ...]:
-    """One job for every kernel family that can be selected here. Raises :class:`Skip` for what tables do not hold."""
+    """Returns a job for each kernel family that can be selected. Raises :class:`Skip` for what tables do not hold."""
     if not op.flash:
         raise Skip("attention out of separate products: its products and streams are timed")
     if op.window is not None:
@@ -57,8 +57,8 @@ def _build(op: Attention, device: Device, backend: str | None) -> Ready:
     nn = importlib.import_module("torch.nn.attention")
 
     def heads(count: int, length: int, width: int) -> Any:
-        made = filled(device, (op.batch, length, count, width), dtype).transpose(1, 2)
-        return made.requires_grad_(op.backward)
+        tensor = filled(device, (op.batch, length, count, width), dtype).transpose(1, 2)
+        return tensor.requires_grad_(op.backward)
 
     q = heads(op.heads, op.seq_q, op.head_dim_qk)
     k = heads(op.kv_heads, op.seq_k, op.head_dim_qk)

@@ -1,4 +1,4 @@
-"""Collectives swept over sizes by processes that are started here or by a launcher, into ``measured/collectives``."""
+"""Times collectives over sizes by processes started here or by a launcher, into ``measured/collectives``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _START, _EACH = 120.0, 4.0  # seconds to start processes, and for one size at mo
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """One collective and its time; ``nodes``: that its ranks are on."""
+    """One collective and its time; ``nodes``: the number of nodes that its ranks are on."""
 
     asked: CollectiveWanted
     time: Seconds
@@ -36,16 +36,16 @@ class Swept:
 
 def sizes(largest: int) -> tuple[int, ...]:
     """Returns the bytes from a kibibyte to ``largest``, each four times the one before."""
-    found = [_LEAST]
-    while found[-1] * _STEP <= largest:
-        found.append(found[-1] * _STEP)
-    return tuple(found)
+    steps = [_LEAST]
+    while steps[-1] * _STEP <= largest:
+        steps.append(steps[-1] * _STEP)
+    return tuple(steps)
 
 
 def here(device: Device) -> int:
     """Returns the ranks that collectives can be timed with: those of the launcher, else one a device."""
-    joined = launched.launched()
-    return joined.size if joined else processes.available(device)
+    job = launched.launched()
+    return job.size if job else processes.available(device)
 
 
 def timed(
@@ -56,8 +56,8 @@ def timed(
     skip: frozenset[tuple[str, int, int, int]] = frozenset(),
     ranks: int | None = None,
 ) -> tuple[Swept, ...]:
-    """Times ``kinds`` among all ranks here (messages: between two). ``skip``: (kind, ranks, nodes, bytes) that are known.
-    ``ranks``: of those that would be started here, so many.
+    """Times ``kinds`` among all ranks here (messages between two). ``skip``: (kind, ranks, nodes, bytes) that are
+    known; ``ranks``: at most so many of those that would be started here.
 
     Raises :class:`InputError` where fewer than two ranks are here, or they cannot talk to each other.
     """
@@ -66,25 +66,25 @@ def timed(
         expected = "two devices, or cores, at least: collectives join ranks"
         raise InputError([Problem("--kinds", "collectives", f"{ranks} at hand", expected)])
     wanted = [_wanted(kind, size, ranks) for kind in kinds for size in sizes(largest)]
-    joined = launched.launched()
-    nodes = joined.nodes if joined else 1
+    job = launched.launched()
+    nodes = job.nodes if job else 1
     wanted = [each for each in wanted if (each.kind, each.size, _nodes(each, nodes), each.bytes) not in skip]
     if not wanted:
         return ()
     payload = (tuple(wanted), budget)
-    if joined is not None:
+    if job is not None:
         processes.joined(device)
-        found = sweep(payload, device)
+        times = sweep(payload, device)
     else:
         limit = _START + _EACH * max(budget, 1.0) * len(wanted)
         threads = processes.threads_of(device, ranks)
-        found = processes.launch(processes.JobFile(_TASK, payload, device.place, threads, ranks, limit))
-    return tuple(Swept(each, seconds(time), _nodes(each, nodes)) for each, time in zip(wanted, found, strict=True))
+        times = processes.launch(processes.JobFile(_TASK, payload, device.place, threads, ranks, limit))
+    return tuple(Swept(each, seconds(time), _nodes(each, nodes)) for each, time in zip(wanted, times, strict=True))
 
 
-def _nodes(each: CollectiveWanted, nodes: int) -> int:
-    """Nodes of its group: of a message between neighbouring ranks the one that both are on."""
-    return 1 if each.kind == "send_recv" else nodes
+def _nodes(collective: CollectiveWanted, nodes: int) -> int:
+    """Returns the nodes of a collective's group; a message between neighbouring ranks stays on one."""
+    return 1 if collective.kind == "send_recv" else nodes
 
 
 def sweep(
@@ -92,7 +92,7 @@ def sweep(
     device: Device,
     kept: Callable[[object], None] = unheard,  # noqa: ARG001
 ) -> list[list[float]]:
-    """Returns what every rank runs: each collective in turn."""
+    """Returns the times of each collective in turn; every rank runs it."""
     from projector.benchmark.exchange import run_collective
     from projector.benchmark.layers_parallel import Ranks
 
@@ -107,7 +107,7 @@ def _wanted(kind: str, nbytes: int, ranks: int) -> CollectiveWanted:
 
 
 def known(path: Path) -> frozenset[tuple[str, int, int, int]]:
-    """(kind, ranks, nodes, bytes) that an earlier sweep has put into the table."""
+    """Returns the (kind, ranks, nodes, bytes) that an earlier sweep has put into the table."""
     rows = _read(path)
     return frozenset(
         (row["kind"], int(row["gpus"]), int(row["nodes"]), round(float(row["bytes"])))
@@ -117,23 +117,23 @@ def known(path: Path) -> frozenset[tuple[str, int, int, int]]:
 
 
 def add_rows(path: Path, swept: Sequence[Swept], software: str) -> int:
-    """Adds rows to a table, never half of them; how many it has. Raises :class:`InputError` for one that is none."""
+    """Adds rows to a table, all or none, and returns how many it has. Raises :class:`InputError` for another file."""
     rows = [*_read(path), *(_row(each, software) for each in swept)]
     write_whole(path, csv_file.text(COLUMNS, *(map(row.get, COLUMNS) for row in rows)))
     return len(rows)
 
 
-def _row(each: Swept, software: str) -> Mapping[str, Any]:
-    source = f"{_LIVE}{software}; median of {each.time.samples}, spread {each.time.spread:.0%}"
-    found = {"kind": each.asked.kind, "gpus": each.asked.size, "nodes": each.nodes, "bytes": each.asked.bytes}
-    shown = {"time_us": f"{each.time.median * 1e6:.6g}", "condition": _CONDITION, "source": source}
-    return {**found, **shown}
+def _row(swept: Swept, software: str) -> Mapping[str, Any]:
+    source = f"{_LIVE}{software}; median of {swept.time.samples}, spread {swept.time.spread:.0%}"
+    shape = {"kind": swept.asked.kind, "gpus": swept.asked.size, "nodes": swept.nodes, "bytes": swept.asked.bytes}
+    words = {"time_us": f"{swept.time.median * 1e6:.6g}", "condition": _CONDITION, "source": source}
+    return {**shape, **words}
 
 
 def _read(path: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
-    found, rows = csv_file.read(path, "a table that can be added to")
-    if found != COLUMNS:
-        raise InputError([Problem(str(path), "columns", ", ".join(found), ", ".join(COLUMNS))])
+    columns, rows = csv_file.read(path, "a table that can be added to")
+    if columns != COLUMNS:
+        raise InputError([Problem(str(path), "columns", ", ".join(columns), ", ".join(COLUMNS))])
     return rows

@@ -1,4 +1,4 @@
-"""The device at hand: CUDA, ROCm (torch calls both ``cuda``) or the CPU. torch is imported here, and only when asked."""
+"""Describes the device at hand: CUDA, ROCm (torch calls both ``cuda``) or the CPU. Imports torch only when asked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from projector.hardware import catalogue
 #: Architecture names of the catalogue by CUDA compute capability (NVIDIA, CUDA C++ programming guide).
 _CAPABILITIES = {(7, 0): "volta", (8, 0): "ampere", (9, 0): "hopper", (10, 0): "blackwell", (10, 3): "blackwell_ultra"}
 _TYPES = ("cuda", "cpu")
-_SLACK = 0.5  # processes that come and go
+_SLACK = 0.5  # load of processes that come and go
 _ROCM = ("rocm", "hip")
 
 
@@ -39,12 +39,12 @@ class Device:
 
     @property
     def place(self) -> str:
-        """Returns what torch calls it."""
+        """Returns torch's name for the device."""
         return "cpu" if self.type == "cpu" else f"cuda:{self.index}"
 
     @property
     def properties(self) -> Any:
-        """Properties of a GPU as torch states them."""
+        """Returns the properties of a GPU as torch states them."""
         return self.torch.cuda.get_device_properties(self.index)
 
     def synchronize(self) -> None:
@@ -61,7 +61,7 @@ class Device:
         return _available_bytes()
 
     def cache_bytes(self) -> int:
-        """Returns what a flush must exceed: the last cache before device memory, bytes."""
+        """Returns the bytes that a flush must exceed: those of the last cache before device memory."""
         if self.type == "cuda":
             chip = catalogue.gpu(self.gpu) if self.known else None
             stated = max(chip.l2_bytes, chip.llc_bytes) if chip else 0.0
@@ -69,7 +69,7 @@ class Device:
         return cpu_cache_bytes(3) or 32 * 2**20
 
     def crowd(self) -> str:
-        """A word of warning where other processes want the CPUs that torch runs on; empty otherwise."""
+        """Returns a warning where other processes want the CPUs that torch runs on, else an empty text."""
         try:
             load = os.getloadavg()[0]
         except (OSError, AttributeError):
@@ -83,7 +83,7 @@ class Device:
         )
 
     def software(self) -> str:
-        """Returns the versions and environment, for the source of a measurement."""
+        """Returns the versions and the environment, as the source of a measurement."""
         torch = self.torch
         words = [f"torch {torch.__version__}"]
         if self.type == "cuda":
@@ -110,33 +110,31 @@ def open_device(text: str | None = None, threads: int | None = None) -> Device:
     if not torch.cuda.is_available():
         raise InputError([Problem("--device", "", text, "cpu: torch sees no GPU here (no driver, or a CPU build)")])
     count = torch.cuda.device_count()
-    index = _own(count) if index is None else index
+    index = _local_gpu(count) if index is None else index
     if index >= count:
         raise InputError([Problem("--device", "", text, f"cuda:0 to cuda:{count - 1}")])
     torch.cuda.set_device(index)
     title = torch.cuda.get_device_name(index)
-    found = catalogue.find_gpu(title)
+    name = catalogue.find_gpu(title)
     amd = bool(torch.version.hip)
     if amd:
         arch = str(torch.cuda.get_device_properties(index).gcnArchName).split(":")[0]
     else:
         capability = torch.cuda.get_device_capability(index)
         arch = _CAPABILITIES.get(capability, "sm_{}{}".format(*capability))
-    return Device(
-        torch, "cuda", index, title, found or slug(title), found is not None, "amd" if amd else "nvidia", arch
-    )
+    return Device(torch, "cuda", index, title, name or slug(title), name is not None, "amd" if amd else "nvidia", arch)
 
 
-def _own(count: int) -> int:
-    """Of ``count`` visible GPUs that of this rank. Raises :class:`InputError` where its node has more ranks than GPUs, or
-    every rank was told the same one by number."""
-    found = launched()
-    if found is None or count == 1 < found.local_size:  # a launcher shows every rank its own (srun --gpus-per-task)
+def _local_gpu(count: int) -> int:
+    """Returns the GPU of this rank among ``count`` visible ones. Raises :class:`InputError` where its node has more
+    ranks than GPUs, or every rank was told the same one by number."""
+    job = launched()
+    if job is None or count == 1 < job.local_size:  # a launcher shows every rank its own (srun --gpus-per-task)
         return 0
-    if found.local_size > count:
+    if job.local_size > count:
         expected = f"at most {count} ranks on a node: as many GPUs are seen there"
-        raise InputError([Problem(f"rank {found.rank}", found.by, f"{found.local_size} ranks", expected)])
-    return found.local
+        raise InputError([Problem(f"rank {job.rank}", job.by, f"{job.local_size} ranks", expected)])
+    return job.local
 
 
 def slug(title: str) -> str:
@@ -145,7 +143,7 @@ def slug(title: str) -> str:
 
 
 def cpu_cache_bytes(level: int) -> int:
-    """Size of the data cache of ``level`` that the first core sees, bytes; 0 where the system does not say."""
+    """Returns the bytes of the data cache of ``level`` that the first core sees; 0 where the system does not say."""
     for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         try:
             kind, at = (folder / "type").read_text().strip(), int((folder / "level").read_text())
@@ -159,7 +157,7 @@ def cpu_cache_bytes(level: int) -> int:
 
 
 def clocks_mhz() -> list[float]:
-    """Of every core now, as Linux states them; empty where it does not."""
+    """Returns the clock of every core now, as Linux states it; empty where it does not."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
@@ -182,9 +180,9 @@ def _parse(text: str | None, torch: Any) -> tuple[str, int | None]:
     kind = "cuda" if name in _ROCM else name
     if kind not in _TYPES or (number and not number.isdecimal()) or (kind == "cpu" and number not in ("", "0")):
         raise InputError([Problem("--device", "", text, "cuda, cuda:N, rocm or cpu")])
-    joined = launched()
-    if number and kind == "cuda" and joined is not None and joined.local_size > 1:
-        expected = f"{name}: {joined.by} gives each of the {joined.local_size} ranks of a node its own"
+    job = launched()
+    if number and kind == "cuda" and job is not None and job.local_size > 1:
+        expected = f"{name}: {job.by} gives each of the {job.local_size} ranks of a node its own"
         raise InputError([Problem("--device", "", text, expected)])
     return kind, int(number) if number else None
 

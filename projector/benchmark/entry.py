@@ -1,9 +1,9 @@
-"""From what a probe found to a device of the catalogue: its figures, and efficiency parameters that explain the times.
+"""Makes a device of the catalogue of what a probe found: its figures, and efficiency parameters that explain the times.
 
 The peak of a type is its best measured product over :data:`BEST_SHARE`, so that the share of the peak which the fit
 gives to a product's main loop has room above the best product (fill, drain and output traffic are priced apart). The
 memory rate is the best of all streams. Shares of streams follow from their own times; the loops of products and of
-attention are the ones that give the least median error of the kernel models over the timed shapes.
+attention give the least median error of the kernel models over the timed shapes.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ _PLAIN = ("copy", "elementwise", "reduce", "fill")  # streams that touch every b
 
 @dataclass(frozen=True)
 class Entry:
-    """``gpu`` and its ``parameters``; ``origins``: kind and words for every figure; ``errors``: median absolute error of
-    the kernel models with this entry, by kind of kernel, over the shapes that were timed.
-    """
+    """A device for the catalogue. ``gpu`` and its ``parameters``; ``origins``: kind and words for every figure;
+    ``errors``: median absolute error of the kernel models with this entry, by kind of kernel, over the timed shapes."""
 
     gpu: Gpu
     parameters: Mapping[str, Parameter]
@@ -127,16 +126,16 @@ def _origins(probed: Probed) -> dict[str, Fact]:
 
 
 def _best(taken: Iterable[TimedKernel]) -> dict[str, TimedKernel]:
-    found: dict[str, TimedKernel] = {}
-    for each in taken:
-        dtype = str(getattr(each.op, "dtype", ""))
-        if dtype not in found or each.flop_rate > found[dtype].flop_rate:
-            found[dtype] = each
-    return found
+    best: dict[str, TimedKernel] = {}
+    for kernel in taken:
+        dtype = str(getattr(kernel.op, "dtype", ""))
+        if dtype not in best or kernel.flop_rate > best[dtype].flop_rate:
+            best[dtype] = kernel
+    return best
 
 
-def _effective(op: Stream) -> float:
-    """Bytes that count: those of one direction weigh less (:mod:`projector.kernels.stream`)."""
+def _effective_bytes(op: Stream) -> float:
+    """Returns the bytes that count: those of one direction weigh less (:mod:`projector.kernels.stream`)."""
     one_way = priors()["stream.one_way"].value
     return (1.0 - one_way) * op.bytes + 2.0 * one_way * min(op.read, op.write)
 
@@ -144,56 +143,56 @@ def _effective(op: Stream) -> float:
 def _byte_rate(taken: TimedKernel, fill: float) -> float:
     op = taken.op
     assert isinstance(op, Stream)
-    return _effective(op) / max(taken.timing.seconds - op.launches * fill, taken.timing.seconds / 2)
+    return _effective_bytes(op) / max(taken.timing.seconds - op.launches * fill, taken.timing.seconds / 2)
 
 
 def _streams(probed: Probed, bandwidth: float) -> dict[str, Parameter]:
-    """Share of the memory rate by kind, the mean of its passes in time per byte; one launch before the first byte."""
+    """Returns the share of the memory rate by kind, as the mean of its passes in time per byte, after one launch."""
     fill = max(probed.launch.seconds, _LEAST_FILL)
     spread = probed.launch.spread
-    found = {
+    parameters = {
         "stream.fill_us": _measured(fill * 1e6, spread, "shortest kernel here"),
         "gemm.launch_us": _measured(fill * 1e6, spread, "shortest kernel here"),
         "stream.device": Parameter(1.0, "derived", "shares are this device's own"),
         "stream.one_way": priors()["stream.one_way"],
     }
     kinds = grouped((str(getattr(taken.op, "kind", "")), taken) for taken in probed.streams)
-    for kind, some in kinds.items():
-        shares = [min(_byte_rate(taken, fill) / bandwidth, 1.0) for taken in some]
+    for kind, kernels in kinds.items():
+        shares = [min(_byte_rate(taken, fill) / bandwidth, 1.0) for taken in kernels]
         mean = len(shares) / sum(1.0 / share for share in shares)
-        widest = max(taken.timing.spread for taken in some)
-        names = ", ".join(f"{taken.name} {share:.2f}" for taken, share in zip(some, shares, strict=True))
-        found[f"stream.{kind}"] = _measured(mean, widest, names, most=1.0)
-    copy = found.get("stream.copy")
+        widest = max(taken.timing.spread for taken in kernels)
+        names = ", ".join(f"{taken.name} {share:.2f}" for taken, share in zip(kernels, shares, strict=True))
+        parameters[f"stream.{kind}"] = _measured(mean, widest, names, most=1.0)
+    copy = parameters.get("stream.copy")
     if copy is not None:
-        found["stream"] = copy.said(f"as {copy.source}")
-        found["gemm.memory"] = copy.said(f"as {copy.source}")
-    return found
+        parameters["stream"] = copy.said(f"as {copy.source}")
+        parameters["gemm.memory"] = copy.said(f"as {copy.source}")
+    return parameters
 
 
 def _loops(probed: Probed, gpu: Gpu, fixed: Mapping[str, Parameter]) -> dict[str, Parameter]:
-    """The parameters with a loop share for every type of product and both passes of attention, one after the other."""
-    found = dict(fixed)
+    """Returns the parameters with a fitted loop share for every type of product and both passes of attention."""
+    parameters = dict(fixed)
     # the peak is what was reached at the clock that was held: no further share for power
-    found["clock.matrix"] = Parameter(1.0, "measured", "the peak is that of the clock that products ran at")
-    found["gemm.burst"] = Parameter(0.0, "measured", "times are taken as those of a step")
+    parameters["clock.matrix"] = Parameter(1.0, "measured", "the peak is that of the clock that products ran at")
+    parameters["gemm.burst"] = Parameter(0.0, "measured", "times are taken as those of a step")
     for dtype in _best(probed.gemms):
-        some = [taken for taken in probed.gemms if isinstance(taken.op, Gemm) and taken.op.dtype == dtype]
-        found[f"gemm.loop.{dtype}"] = _fitted(f"gemm.loop.{dtype}", some, gpu, found)
+        kernels = [taken for taken in probed.gemms if isinstance(taken.op, Gemm) and taken.op.dtype == dtype]
+        parameters[f"gemm.loop.{dtype}"] = _fitted(f"gemm.loop.{dtype}", kernels, gpu, parameters)
     if "bf16" in _best(probed.gemms):
-        found["gemm.loop"] = found["gemm.loop.bf16"].said("as bf16 products")
+        parameters["gemm.loop"] = parameters["gemm.loop.bf16"].said("as bf16 products")
     for backward in (False, True):
         key = f"attention.{'backward' if backward else 'forward'}.loop"
-        some = [
+        kernels = [
             taken for taken in probed.attentions if isinstance(taken.op, Attention) and taken.op.backward == backward
         ]
-        if some:
-            found[key] = _fitted(key, some, gpu, found)
-    return found
+        if kernels:
+            parameters[key] = _fitted(key, kernels, gpu, parameters)
+    return parameters
 
 
 def _fitted(key: str, taken: Sequence[TimedKernel], gpu: Gpu, others: Mapping[str, Parameter]) -> Parameter:
-    """The share with the least error, each shape weighed with the root of its time: steps consist of the long ones."""
+    """Returns the share with the least error, each shape weighed with the root of its time: steps consist of long ones."""
     weights = np.sqrt([each.timing.seconds for each in taken])
     measured = np.log([each.timing.seconds for each in taken])
     ops = [each.op for each in taken]

@@ -1,4 +1,4 @@
-"""A probed device as files of the catalogue's own formats: the device, its efficiency parameters, a cluster of one."""
+"""Writes a probed device in the catalogue's own formats: the device, its efficiency parameters, a cluster of one."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ _NETWORK_GBS, _NETWORK_US = 1.25, 30.0
 Written = tuple[Path, ...]
 
 
-def write(made: Entry, folder: Path, software: str, joined: Joined | None = None) -> Written:
+def write(entry: Entry, folder: Path, software: str, joined: Joined | None = None) -> Written:
     """Writes ``<name>.yaml``, ``<name>.efficiency.yaml`` and ``<name>.cluster.yaml``. Raises :class:`InputError`.
 
-    ``joined``: what joins the devices of this host, where it was measured.
+    ``joined``: the fabric between the devices of this host, where it was measured.
     """
-    name = made.gpu.name
-    parameters = {**made.parameters, **(joined.parameters if joined else {})}
+    name = entry.gpu.name
+    parameters = {**entry.parameters, **(joined.parameters if joined else {})}
     files = {
-        f"{name}.yaml": _device(made, software),
+        f"{name}.yaml": _device(entry, software),
         f"{name}.efficiency.yaml": {"parameters": {key: _cell(each) for key, each in parameters.items()}},
-        f"{name}.cluster.yaml": _cluster(made.gpu, joined),
+        f"{name}.cluster.yaml": _cluster(entry.gpu, joined),
     }
     return tuple(_save(folder / file, content, software) for file, content in files.items())
 
 
-def _device(made: Entry, software: str) -> dict[str, Any]:
-    gpu = made.gpu
+def _device(entry: Entry, software: str) -> dict[str, Any]:
+    gpu = entry.gpu
     return {
         **written(gpu, 6),
         "efficiency": f"{gpu.name}.efficiency.yaml",
         "notes": f"Probed: {software}",
-        "sources": [{"title": each.how, "kind": each.kind, "values": [key]} for key, each in made.origins.items()],
+        "sources": [{"title": each.how, "kind": each.kind, "values": [key]} for key, each in entry.origins.items()],
     }
 
 
@@ -50,8 +50,8 @@ def _cluster(gpu: Gpu, joined: Joined | None) -> dict[str, Any]:
         "name": "inside the host",
         "topology": "switch",
         "size": joined.ranks if joined else 1,
-        "bandwidth_gbs": _short(joined.bandwidth / 1e9) if joined else _FABRIC_GBS,
-        "latency_us": _short(joined.latency * 1e6) if joined else _FABRIC_US,
+        "bandwidth_gbs": _six_digits(joined.bandwidth / 1e9) if joined else _FABRIC_GBS,
+        "latency_us": _six_digits(joined.latency * 1e6) if joined else _FABRIC_US,
     }
     inter = {
         "name": "network",
@@ -75,24 +75,23 @@ def _cluster(gpu: Gpu, joined: Joined | None) -> dict[str, Any]:
 
 def _fabric_sources(joined: Joined | None) -> list[dict[str, Any]]:
     inner, outer = (["intra.bandwidth_gbs", "intra.latency_us"], ["inter.bandwidth_gbs", "inter.latency_us"])
-    nothing = {"kind": "assumed", "title": "one host measures no network: to be replaced"}
+    assumed = {"kind": "assumed", "title": "one host measures no network: to be replaced"}
     if joined is None:
-        return [{**nothing, "values": [*inner, *outer]}]
+        return [{**assumed, "values": [*inner, *outer]}]
     how = f"{joined.times} collectives of {joined.ranks} ranks here; the models with these figures: {joined.error:.0%} off"
-    return [{"title": how, "kind": "measured", "values": inner}, {**nothing, "values": outer}]
+    return [{"title": how, "kind": "measured", "values": inner}, {**assumed, "values": outer}]
 
 
 def _cell(parameter: Parameter) -> dict[str, Any]:
-    cell: dict[str, Any] = {"value": _short(parameter.value), "kind": parameter.kind, "source": parameter.source}
+    cell: dict[str, Any] = {"value": _six_digits(parameter.value), "kind": parameter.kind, "source": parameter.source}
     for key, value in (("low", parameter.low), ("high", parameter.high)):
         if value is not None:
-            cell[key] = _short(value)
+            cell[key] = _six_digits(value)
     return cell
 
 
-def _short(value: float) -> float:
-    """Six digits: more than any of these figures has."""
-    return float(f"{value:.6g}")
+def _six_digits(value: float) -> float:
+    return float(f"{value:.6g}")  # more than any of these figures has
 
 
 def _save(path: Path, content: Mapping[str, Any], software: str) -> Path:

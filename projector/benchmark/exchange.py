@@ -1,4 +1,4 @@
-"""Process groups of the ranks that time together, and collectives timed in place, at the sizes of the step."""
+"""Makes the process groups of the ranks that time together, and times collectives at the sizes of the step."""
 
 from __future__ import annotations
 
@@ -25,64 +25,64 @@ def groups_of(asked: Asked) -> Ranks:
     """Returns the groups of this rank: ``tp`` innermost, ``ep`` over neighbouring ranks (Megatron's order with EP
     folding)."""
     if asked.ranks == 1:
-        return Ranks(tp=Group(1, 0, _own())) if asked.wrapped else Ranks()
+        return Ranks(tp=Group(1, 0, _group_of_one())) if asked.wrapped else Ranks()
     recipe, ranks = asked.workload.recipe, asked.ranks
     return Ranks(
-        tp=_lines(ranks, recipe.tp, 1),
-        ep=_lines(ranks, recipe.ep, recipe.etp),
-        dp=_lines(ranks, ranks // recipe.tp, recipe.tp),
+        tp=_strided_group(ranks, recipe.tp, 1),
+        ep=_strided_group(ranks, recipe.ep, recipe.etp),
+        dp=_strided_group(ranks, ranks // recipe.tp, recipe.tp),
         sequence_parallel=bool(recipe.sequence_parallel) and recipe.tp > 1,
     )
 
 
-def _own() -> Any:
-    """Returns a group of this rank alone; every rank makes all of them."""
+def _group_of_one() -> Any:
+    """Returns a group of this rank alone; every rank makes all of these groups."""
     if not dist.is_initialized():
         backend = BACKENDS["cuda" if torch.cuda.is_available() else "cpu"]
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     return [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
 
 
-def _lines(ranks: int, size: int, stride: int) -> Group:
-    """This rank's group of ``size`` ranks that lie ``stride`` apart; every rank makes all groups."""
+def _strided_group(ranks: int, size: int, stride: int) -> Group:
+    """Returns this rank's group of ``size`` ranks that lie ``stride`` apart; every rank makes all groups."""
     blocks = range(0, ranks, size * stride)
     return joined([range(at, at + size * stride, stride) for block in blocks for at in range(block, block + stride)])
 
 
 def run_collective(asked: CollectiveWanted, ranks: Ranks, device: Device, budget: float) -> list[float]:
-    """(see :func:`summary`) of a collective with all groups of its size at work at once.
+    """Returns the times (see :func:`summary`) of a collective with all groups of its size at work at once.
 
     On a GPU calls are queued behind each other. On a CPU every rank computes between them, as in a step: the threads of
     gloo that move the data then wait for the cores that compute, and ranks come at different moments.
     """
     call = _call(asked, _group(asked, ranks), device)
-    once = _queued(call, device) if device.type == "cuda" else _between_compute(call)
+    seconds_of_call = _queued(call, device) if device.type == "cuda" else _between_compute(call)
     times: list[float] = []
-    began = time.perf_counter()
+    start = time.perf_counter()
     for number in range(_WARM + _MOST):
         device.synchronize()
         dist.barrier()
-        taken = once()
+        seconds = seconds_of_call()
         if number < _WARM:
             continue
-        times.append(taken)
-        if len(times) >= _FEWEST and agreed(time.perf_counter() - began > budget / 4, device):
+        times.append(seconds)
+        if len(times) >= _FEWEST and agreed(time.perf_counter() - start > budget / 4, device):
             break
-    found = [summary(times)]
+    result = [summary(times)]
     if asked.kind == "send_recv":
-        dist.broadcast_object_list(found, 0)  # the last of an odd number has no partner
-    return found[0]
+        dist.broadcast_object_list(result, 0)  # the last of an odd number has no partner
+    return result[0]
 
 
 def _queued(call: Callable[[], Any], device: Device) -> Callable[[], float]:
-    def once() -> float:
+    def seconds_of_call() -> float:
         start = time.perf_counter()
         for _ in range(_QUEUED):
             call()
         device.synchronize()
         return (time.perf_counter() - start) / _QUEUED
 
-    return once
+    return seconds_of_call
 
 
 def _between_compute(call: Callable[[], Any]) -> Callable[[], float]:
@@ -95,26 +95,26 @@ def _between_compute(call: Callable[[], Any]) -> Callable[[], float]:
     dist.broadcast(agreed, 0)
     products = int(agreed)
 
-    def once() -> float:
-        taken = 0.0
+    def seconds_of_call() -> float:
+        seconds = 0.0
         for _ in range(_QUEUED):
             for _ in range(products):
                 left @ right
             start = time.perf_counter()
             call()
-            taken += time.perf_counter() - start
-        return taken / _QUEUED
+            seconds += time.perf_counter() - start
+        return seconds / _QUEUED
 
-    return once
+    return seconds_of_call
 
 
 def agreed(word: bool, device: Device) -> bool:
-    """The same answer on every rank: that of rank 0, which has the watch."""
+    """Returns the answer of rank 0, which has the watch, on every rank."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return word
-    told = torch.tensor([float(word)], device=device.place)
-    dist.broadcast(told, 0)
-    return bool(told.item())
+    answer = torch.tensor([float(word)], device=device.place)
+    dist.broadcast(answer, 0)
+    return bool(answer.item())
 
 
 def _group(asked: CollectiveWanted, ranks: Ranks) -> Group:
@@ -122,11 +122,11 @@ def _group(asked: CollectiveWanted, ranks: Ranks) -> Group:
     if known is not None and known.size == asked.size:
         return known
     world = dist.get_world_size()
-    return Group(world, dist.get_rank(), None) if asked.size == world else _lines(world, asked.size, 1)
+    return Group(world, dist.get_rank(), None) if asked.size == world else _strided_group(world, asked.size, 1)
 
 
 def _call(asked: CollectiveWanted, group: Group, device: Device) -> Callable[[], Any]:
-    """Returns one collective on buffers of its own. Sizes: see :class:`projector.operators.types.Collective`."""
+    """Returns a call of one collective on its own buffers (sizes: :class:`projector.operators.types.Collective`)."""
     dtype = _TYPES.get(asked.width, torch.float32)
     count = max(group.size, asked.bytes // dtype.itemsize // group.size * group.size)
 
@@ -148,7 +148,7 @@ def _call(asked: CollectiveWanted, group: Group, device: Device) -> Callable[[],
 
 
 def _message(data: torch.Tensor) -> Callable[[], Any]:
-    """From even ranks to odd ones, as a pipeline's stage to the next; what the receiver waits for."""
+    """Returns a function that sends from even ranks to odd ones, as a pipeline's stage to the next, and waits."""
     me, world = dist.get_rank(), dist.get_world_size()
     peer = me + 1 if me % 2 == 0 else me - 1
     if peer >= world:

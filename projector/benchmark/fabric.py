@@ -1,4 +1,4 @@
-"""What joins the devices of this host: the figures with which the collective models give measured times."""
+"""Fits the fabric of this host: the figures with which the collective models give measured times."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Times = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Joined:
-    """``ranks`` devices of one host. ``error``: median of the models with these figures over the ``times`` timed;
-    ``parameters``: of each kind of collective its share of the bandwidth, and what it costs beyond wire and latency."""
+    """The fabric of ``ranks`` devices of one host. ``error``: median error of the models with these figures over the
+    ``times`` timed; ``parameters``: the share of the bandwidth and the overhead of each kind of collective."""
 
     ranks: int
     bandwidth: float
@@ -36,8 +36,8 @@ class Joined:
 
 
 def fitted(swept: Sequence[Swept], gpu: Gpu) -> Joined:
-    """The figures with the least mean error in the logarithm, each refined in turn: bandwidth and latency of all kinds
-    together, then the rate of each. ``swept`` holds one at least."""
+    """Returns the figures with the least mean error in the logarithm, each refined in turn: bandwidth and latency of
+    all kinds together, then the rate of each. ``swept`` holds one time at least."""
     ranks = max(each.asked.size for each in swept)
     kinds = {
         kind: [each for each in swept if each.asked.kind == kind]
@@ -50,46 +50,47 @@ def fitted(swept: Sequence[Swept], gpu: Gpu) -> Joined:
     parameters: dict[str, Parameter] = {}
     rates = {k: min(_BANDWIDTHS, key=lambda b: _loss([some], gpu, float(b), latency)) for k, some in kinds.items()}
     errors = []
-    for kind, some in kinds.items():
-        times = _times(some, gpu, float(rates[kind]), latency)
-        how = f"median of {len(some)} sizes timed here"
+    for kind, of_kind in kinds.items():
+        times = _times(of_kind, gpu, float(rates[kind]), latency)
+        how = f"median of {len(of_kind)} sizes timed here"
         parameters[f"overhead_us.{kind}"] = Parameter(_overhead(*times) * 1e6, "measured", f"beyond the wire, {how}")
         share = float(rates[kind] / max(rates.values()))
-        parameters[_share(kind)] = Parameter(share, "measured", f"of the fastest kind's rate, {how}")
+        parameters[_share_key(kind)] = Parameter(share, "measured", f"of the fastest kind's rate, {how}")
         errors.append(np.abs(np.expm1(_errors(*times))))
     error = float(np.median(np.concatenate(errors)))
     return Joined(ranks, float(max(rates.values())), float(latency), error, len(swept), parameters)
 
 
-def _share(kind: str) -> str:
-    """The constant of the collective models by which its rate differs from the fabric's."""
+def _share_key(kind: str) -> str:
+    """Returns the key of the constant by which the rate of ``kind`` differs from the fabric's."""
     return _SHARES.get(kind, f"link.intra.{kind}")
 
 
 def _loss(kinds: Iterable[Sequence[Swept]], gpu: Gpu, bandwidth: float, latency: float) -> float:
-    return float(np.abs(np.concatenate([_errors(*_times(some, gpu, bandwidth, latency)) for some in kinds])).mean())
+    return float(np.abs(np.concatenate([_errors(*_times(swept, gpu, bandwidth, latency)) for swept in kinds])).mean())
 
 
-def _errors(said: np.ndarray, measured: np.ndarray) -> np.ndarray:
-    """Logarithms of modelled over measured seconds (n,) of one kind."""
-    found: np.ndarray = np.log((said + _overhead(said, measured)) / measured)
-    return found
+def _errors(modelled: np.ndarray, measured: np.ndarray) -> np.ndarray:
+    """Returns the logarithms of modelled over measured seconds (n,) of one kind."""
+    logarithms: np.ndarray = np.log((modelled + _overhead(modelled, measured)) / measured)
+    return logarithms
 
 
-def _overhead(said: np.ndarray, measured: np.ndarray) -> float:
-    """Seconds that every size takes beyond what latency and bandwidth say."""
-    return max(0.0, float(np.median(measured - said)))
+def _overhead(modelled: np.ndarray, measured: np.ndarray) -> float:
+    """Returns the seconds that every size takes beyond latency and bandwidth."""
+    return max(0.0, float(np.median(measured - modelled)))
 
 
-def _times(some: Sequence[Swept], gpu: Gpu, bandwidth: float, latency: float) -> Times:
+def _times(swept: Sequence[Swept], gpu: Gpu, bandwidth: float, latency: float) -> Times:
     """Returns (modelled, measured) seconds (n,) of one kind."""
-    kind, size = some[0].asked.kind, some[0].asked.size
+    kind, size = swept[0].asked.kind, swept[0].asked.size
     cluster = _cluster(gpu, size, bandwidth, latency)
-    ours = efficiency.of(gpu)
-    whole = Efficiency(gpu=gpu.name, parameters={**ours.parameters, _share(kind): Parameter(1.0, "derived", "trial")})
-    nbytes = np.array([float(each.asked.bytes) for each in some])
-    said = seconds_of(kind, nbytes, GroupShape(size, size), cluster, whole)
-    return said, np.array([each.time.median for each in some])
+    known = efficiency.of(gpu)
+    trial = {_share_key(kind): Parameter(1.0, "derived", "trial")}
+    full_rate = Efficiency(gpu=gpu.name, parameters={**known.parameters, **trial})
+    nbytes = np.array([float(each.asked.bytes) for each in swept])
+    modelled = seconds_of(kind, nbytes, GroupShape(size, size), cluster, full_rate)
+    return modelled, np.array([each.time.median for each in swept])
 
 
 def _cluster(gpu: Gpu, ranks: int, bandwidth: float, latency: float) -> Cluster:

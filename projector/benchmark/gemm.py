@@ -1,4 +1,4 @@
-"""Dense products through torch: forward (TN), data gradient (NN) and weight gradient (NT), 8-bit operands included."""
+"""Times dense products through torch: forward (TN), data gradient (NN), weight gradient (NT), 8-bit operands too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from projector.operators.types import Gemm
 
 _LIBRARIES = {"nvidia": "cublaslt", "amd": "hipblaslt"}
 _BLOCK, _MX = 128, 32  # operand elements that share a scale (DeepSeek-V3 report section 3.3; OCP MX specification)
-_TWO = "product and addition in two kernels"
+_TWO_KERNELS = "product and addition in two kernels"
 
 
 def family(device: Device, dtype: str) -> str:
@@ -47,8 +47,8 @@ def _plain(op: Gemm, device: Device) -> tuple[Callable[[], object], str]:
     lead = (op.batch,) if op.batch > 1 else ()
 
     def operand(rows: int, columns: int, turned: bool) -> Any:
-        made = filled(device, (*lead, columns, rows) if turned else (*lead, rows, columns), dtype)
-        return made.mT if turned else made
+        tensor = filled(device, (*lead, columns, rows) if turned else (*lead, rows, columns), dtype)
+        return tensor.mT if turned else tensor
 
     a, b = operand(op.m, op.k, op.layout == "NT"), operand(op.k, op.n, op.layout == "TN")
     out_type = torch.float32 if op.out_bytes == 4 else dtype
@@ -56,30 +56,30 @@ def _plain(op: Gemm, device: Device) -> tuple[Callable[[], object], str]:
     multiply, add = (torch.bmm, torch.baddbmm) if lead else (torch.mm, torch.addmm)
     precise = "high" if op.dtype == "tf32" else "highest"
 
-    def settled(call: Callable[[], object]) -> Callable[[], object]:
+    def with_precision(call: Callable[[], object]) -> Callable[[], object]:
         torch.set_float32_matmul_precision(precise)
         return call
 
     if out_type == dtype:
         if op.accumulate:
-            return settled(lambda: add(out, a, b, out=out)), ""
-        return settled(lambda: multiply(a, b, out=out)), ""
+            return with_precision(lambda: add(out, a, b, out=out)), ""
+        return with_precision(lambda: multiply(a, b, out=out)), ""
     if op.accumulate:
-        wide = _first(
+        wide = _first_supported(
             device, lambda: add(out, a, b, out_dtype=out_type, out=out), lambda: add(out, a, b, out_dtype=out_type)
         )
     else:
-        wide = _first(device, lambda: multiply(a, b, out_dtype=out_type))
+        wide = _first_supported(device, lambda: multiply(a, b, out_dtype=out_type))
     if wide is not None:
         return wide, ""
     temporary = torch.empty((*lead, op.m, op.n), dtype=dtype, device=device.place)
     if op.accumulate:
-        return (lambda: (multiply(a, b, out=temporary), out.add_(temporary))), _TWO
+        return (lambda: (multiply(a, b, out=temporary), out.add_(temporary))), _TWO_KERNELS
     return (lambda: (multiply(a, b, out=temporary), out.copy_(temporary))), "product and cast in two kernels"
 
 
-def _first(device: Device, *calls: Callable[[], object]) -> Callable[[], object] | None:
-    """The first call that this build of torch has a kernel for."""
+def _first_supported(device: Device, *calls: Callable[[], object]) -> Callable[[], object] | None:
+    """Returns the first call that this build of torch has a kernel for, or None."""
     for call in calls:
         try:
             call()
@@ -100,12 +100,11 @@ def _narrow(op: Gemm, device: Device) -> tuple[Callable[[], object], str]:
     if not op.accumulate:
         return multiply, "; ".join(notes)
     out = device.torch.zeros((op.m, op.n), dtype=out_type, device=device.place)
-    return (lambda: out.add_(multiply())), "; ".join([*notes, _TWO])
+    return (lambda: out.add_(multiply())), "; ".join([*notes, _TWO_KERNELS])
 
 
 def narrow(device: Device, m: int, n: int, k: int, scaling: str, out_type: Any, fast: bool = True) -> Callable[[], Any]:
-    """Returns a product of 8-bit operands through ``torch._scaled_mm``. Raises :class:`Skip` without a kernel for
-    it."""
+    """Returns a product of 8-bit operands through ``torch._scaled_mm``. Raises :class:`Skip` where it has no kernel."""
     torch = device.torch
     if not hasattr(torch, "_scaled_mm"):
         raise Skip("this torch has no _scaled_mm")

@@ -1,4 +1,4 @@
-"""The linears of several experts through torch: one kernel (``torch._grouped_mm``) or a product an expert."""
+"""Times the linears of several experts through torch: one kernel (``torch._grouped_mm``) or a product an expert."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _STREAMS = 4  # streams among which Transformer Engine spreads the products of e
 
 
 def jobs(op: GroupedGemm, device: Device) -> tuple[Job, ...]:
-    """The grouped product as one job, rows spread evenly (a table has no column for another spread).
+    """Returns the grouped product as one job, rows spread evenly (a table has no column for another spread).
 
-    ``fused`` without a kernel for it runs expert after expert and is told as ``loop``; ``multi_stream`` keeps its name
-    on a CPU, which has no streams, since nothing else stands for it there: the note says so.
-    Raises :class:`Skip` for a type that torch cannot run.
+    ``fused`` without a kernel for it runs expert after expert and is recorded as ``loop``; ``multi_stream`` keeps its
+    name on a CPU, which has no streams, since nothing else stands for it there: the note says so. Raises :class:`Skip`
+    for a type that torch cannot run.
     """
     if op.layout not in ("TN", "NN", "NT"):
         raise Skip(f"layout {op.layout}")
@@ -46,8 +46,8 @@ def _backend(op: GroupedGemm, device: Device) -> str:
 
 
 def _loads(op: GroupedGemm) -> list[int]:
-    each, rest = divmod(op.rows, op.groups)
-    return [each + (i < rest) for i in range(op.groups)]
+    even, rest = divmod(op.rows, op.groups)
+    return [even + (i < rest) for i in range(op.groups)]
 
 
 def _build(op: GroupedGemm, device: Device) -> Ready:
@@ -85,8 +85,8 @@ def _products(op: GroupedGemm, device: Device, rows: Any, other: Any) -> list[Ca
     torch, calls, start = device.torch, [], 0
     wide = torch.float32 if op.out_bytes == 4 else rows.dtype
     for group, count in enumerate(_loads(op)):
-        mine = rows[start : start + count]
-        a, b = (mine.t(), other[start : start + count]) if op.layout == "NT" else (mine, other[group])
+        own_rows = rows[start : start + count]
+        a, b = (own_rows.t(), other[start : start + count]) if op.layout == "NT" else (own_rows, other[group])
         out = torch.zeros((a.shape[0], b.shape[1]), dtype=wide, device=device.place)
         calls.append(_product(torch, a, b, out, op.accumulate))
         start += count

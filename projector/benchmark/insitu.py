@@ -1,7 +1,7 @@
-"""Layers timed where they really run: inside a training step of a shortened model, at the seams between its parts.
+"""Times layers where they really run: inside a training step of a shortened model, at the seams between its parts.
 
-A real step is run (forward, backward, gradients accumulated over micro-batches, clip, optimizer) and a stamp is taken at
-every seam in both directions, so that caches, autograd, the allocator and the host cost what they cost in training.
+A real step is run (forward, backward, gradients accumulated over micro-batches, clip, optimizer) and a stamp is taken
+at every seam in both directions, so that caches, autograd, the allocator and the host cost what they cost in training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Finish = Callable[[], None]
 
 
 class Stamps:
-    """Moments of one step on one device: events of its stream, or the clock of the host. ``seconds`` when it is over."""
+    """Moments of one step on one device: events of its stream, or the clock of the host, read at the end."""
 
     def __init__(self, cuda: bool) -> None:
         self._cuda = cuda
@@ -38,13 +38,13 @@ class Stamps:
         self._taken.append((name, event))
 
     def seconds(self) -> list[tuple[str, float]]:
-        """(name, seconds since the stamp before it), in order; the first stamp starts the clock."""
+        """Returns (name, seconds since the stamp before) of each stamp but the first, which starts the clock."""
         if self._cuda:
             torch.cuda.synchronize()
             pairs = zip(self._taken, self._taken[1:], strict=False)
-            return [(name, before.elapsed_time(event) * 1e-3) for (_, before), (name, event) in pairs]
+            return [(name, previous.elapsed_time(event) * 1e-3) for (_, previous), (name, event) in pairs]
         pairs = zip(self._taken, self._taken[1:], strict=False)
-        return [(name, moment - before) for (_, before), (name, moment) in pairs]
+        return [(name, moment - previous) for (_, previous), (name, moment) in pairs]
 
 
 class _Seam(torch.autograd.Function):
@@ -64,7 +64,7 @@ class _Seam(torch.autograd.Function):
 
 
 class Strip(nn.Module):
-    """A model shortened to a few layers. ``names``: of the layers; ``replayed``: which of them recompute their forward."""
+    """A model shortened to a few layers of these ``names``; ``replayed``: which of them recompute their forward."""
 
     def __init__(self, embedding: nn.Module, layers: Sequence[tuple[str, bool, nn.Module]], head: nn.Module) -> None:
         super().__init__()
@@ -74,14 +74,14 @@ class Strip(nn.Module):
         self.replayed = [replayed for _, replayed, _ in layers]
 
     def forward(self, ids: Tensor, labels: Tensor, stamps: Stamps) -> Tensor:
-        """Returns the loss. Stamps: ``forward <part>`` and ``backward <part>`` when that is done."""
+        """Returns the loss. Stamps: ``forward <part>`` and ``backward <part>`` at the end of each."""
         stamps.take("data")
-        x, before = self.embedding(ids), "embedding"
+        x, previous = self.embedding(ids), "embedding"
         for name, replayed, layer in zip(self.names, self.replayed, self.layers, strict=True):
-            x = _seam(x, stamps, f"forward {before}", f"backward {name}")
+            x = _seam(x, stamps, f"forward {previous}", f"backward {name}")
             x = checkpoint(layer, x, use_reentrant=False) if replayed else layer(x)
-            before = name
-        x = _seam(x, stamps, f"forward {before}", "backward head")
+            previous = name
+        x = _seam(x, stamps, f"forward {previous}", "backward head")
         loss: Tensor = self.head(x, labels)
         stamps.take("forward head")
         return loss
@@ -93,9 +93,9 @@ def _seam(x: Tensor, stamps: Stamps, behind: str, ahead: str) -> Tensor:
 
 @dataclass
 class Laps:
-    """Seconds by name over all steps; passes of the first micro-batch of a step apart (``first forward …``, ``first
-    backward …``), since weights are cast in it and gradients get a place, while others find both. ``steps``: seconds of
-    whole steps."""
+    """Seconds by name over all steps. Passes of the first micro-batch of a step stand apart (``first forward …``,
+    ``first backward …``), since weights are cast in it and gradients get a place, while others find both. ``steps``:
+    seconds of whole steps."""
 
     found: dict[str, list[float]] = field(default_factory=dict)
     steps: list[float] = field(default_factory=list)
@@ -117,12 +117,12 @@ def laps(
     enough: Callable[[int, float], bool],
     before: Callable[[int], None] = unheard,
 ) -> Laps:
-    """Runs steps until ``warm`` says so of their seconds, then up to ``samples`` more until ``enough(steps, seconds)``.
+    """Runs steps until ``warm`` accepts their seconds, then up to ``samples`` more until ``enough(steps, seconds)``.
 
     ``draw``: ids and labels of a micro-batch; ``finish``: clip, optimizer and the cleared gradients; ``start``: what
-    keeps ranks together before a step; ``before``: hears the number of each micro-batch, from 0.
+    keeps ranks together before a step; ``before``: called with the number of each micro-batch, from 0.
     """
-    made, began = Laps(), 0.0
+    times, began = Laps(), 0.0
     cold: list[float] | None = []
     while True:
         start()
@@ -141,20 +141,20 @@ def laps(
         assert total is not None
         total.item()  # once a step: a host that waits for every micro-batch never runs ahead
         stamps.take("optimizer")
-        taken = stamps.seconds()
+        lapses = stamps.seconds()
         if cold is not None:
-            cold.append(sum(seconds for _, seconds in taken))
+            cold.append(sum(seconds for _, seconds in lapses))
             if warm(cold):
                 cold, began = None, time.perf_counter()
             continue
-        _sort(made, taken)
-        if len(made.steps) == samples or enough(len(made.steps), time.perf_counter() - began):
-            return made
+        _add_lapses(times, lapses)
+        if len(times.steps) == samples or enough(len(times.steps), time.perf_counter() - began):
+            return times
 
 
-def _sort(made: Laps, taken: Sequence[tuple[str, float]]) -> None:
+def _add_lapses(times: Laps, lapses: Sequence[tuple[str, float]]) -> None:
     first = True
-    for name, seconds in taken:
-        made.add(f"first {name}" if first and name.startswith(("forward", "backward")) else name, seconds)
+    for name, seconds in lapses:
+        times.add(f"first {name}" if first and name.startswith(("forward", "backward")) else name, seconds)
         first = first and name != "add loss"
-    made.steps.append(sum(seconds for _, seconds in taken))
+    times.steps.append(sum(seconds for _, seconds in lapses))

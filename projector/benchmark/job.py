@@ -1,4 +1,4 @@
-"""One kernel to be timed: the operator that really runs, the library that runs it, and how to set it up."""
+"""Describes one kernel to be timed: the operator that really runs, the library that runs it, and how to set it up."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``op``: with the sizes that run; ``family``: library; ``nbytes``: memory that it needs; ``build`` allocates.
+    """A kernel to time. ``op``: with the sizes that run; ``family``: library; ``nbytes``: memory that it needs.
 
-    ``build`` raises :class:`Skip` where the device or this build of torch has no such kernel.
+    ``build`` allocates, and raises :class:`Skip` where the device or this build of torch has no such kernel.
     """
 
     kind: str
@@ -42,12 +42,12 @@ class Job:
 
     @property
     def work(self) -> float:
-        """Returns what orders jobs of one kind: FLOP, or bytes of a stream."""
+        """Returns the amount that orders jobs of one kind: FLOP, or bytes of a stream."""
         return self.op.flops or float(getattr(self.op, "bytes", 0.0))
 
 
 def unheard(_: object) -> None:
-    """Nobody watches the progress."""
+    """Does nothing, as a callback of progress that nobody watches."""
 
 
 def torch_type(device: Device, dtype: str) -> Any:
@@ -61,7 +61,7 @@ def torch_type(device: Device, dtype: str) -> Any:
 
 
 def filled(device: Device, shape: tuple[int, ...], dtype: Any) -> Any:
-    """A contiguous tensor of standard normal values (power, hence clock, depends on the bits that toggle)."""
+    """Returns a contiguous tensor of standard normal values (power, hence clock, depends on the bits that toggle)."""
     torch = device.torch
     count = math.prod(shape)
     block = torch.randn(min(count, _BLOCK), device=device.place).to(dtype)

@@ -1,4 +1,4 @@
-"""How this process was started: alone, or as one rank by torchrun, srun or mpirun, on one node or on several.
+"""Tells how this process was started: alone, or as one rank by torchrun, srun or mpirun, on one node or on several.
 
 Variables: torchrun's environment (pytorch/pytorch torch/distributed/run.py, "Environment Variables"), of a Slurm step
 (srun(1), "OUTPUT ENVIRONMENT VARIABLES": those with STEP exist only under srun), of Open MPI (FAQ, "What environment
@@ -30,7 +30,7 @@ _NODES = ("GROUP_WORLD_SIZE", "SLURM_STEP_NUM_NODES", "SLURM_NNODES")
 
 @dataclass(frozen=True)
 class Launched:
-    """One of ``size`` ranks, ``local`` of the ``local_size`` on its node; ``by``: who started them; ``nodes``: of all."""
+    """One of ``size`` ranks, ``local`` of the ``local_size`` on its node of ``nodes``; ``by``: their launcher."""
 
     by: str
     rank: int
@@ -41,32 +41,31 @@ class Launched:
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> Launched | None:
-    """This process among those that were started together; None where it was started by itself (or as the only task of
-    a Slurm or MPI job, which may be a shell). Raises :class:`InputError` for ranks that no launcher gives."""
+    """Returns this process' place among those started together; None where it was started by itself (or as the only
+    task of a Slurm or MPI job, which may be a shell). Raises :class:`InputError` for ranks that no launcher gives."""
     for by, *names in _LAUNCHERS:
         rank, size = names[:2]
         if rank in environment and size in environment and ("MASTER_ADDR" in environment or by != "torchrun"):
-            found = _read(by, environment, names)
-            return found if found.size > 1 or by == "torchrun" else None
+            job = _read(by, environment, names)
+            return job if job.size > 1 or by == "torchrun" else None
     return None
 
 
 def first() -> bool:
-    """Returns whether this process prints and writes files: of several ranks the one of number 0."""
-    found = launched()
-    return found is None or found.rank == 0
+    """Returns whether this process prints and writes files: the only one, or rank 0 of several."""
+    job = launched()
+    return job is None or job.rank == 0
 
 
 def place() -> str:
-    """Whose mistake a problem of one device is: this rank's, who tells of it though it does not print else."""
-    found = launched()
-    return "--device" if found is None else f"rank {found.rank}"
+    """Returns whom a problem of one device is blamed on: this rank, which reports it though others print."""
+    job = launched()
+    return "--device" if job is None else f"rank {job.rank}"
 
 
 def _read(by: str, environment: Mapping[str, str], names: list[str]) -> Launched:
-    wrong = [
-        Problem(by, name, environment[name], "a whole number") for name in names[:3] if _odd(environment.get(name))
-    ]
+    bad = [name for name in names[:3] if _malformed(environment.get(name))]
+    wrong = [Problem(by, name, environment[name], "a whole number") for name in bad]
     rank, size = names[:2]
     if not wrong and not 0 <= int(environment[rank]) < int(environment[size]):
         wrong = [Problem(by, rank, environment[rank], f"0 to {size} - 1 = {int(environment[size]) - 1}")]
@@ -75,31 +74,31 @@ def _read(by: str, environment: Mapping[str, str], names: list[str]) -> Launched
     stated = re.match(r"[0-9]+", environment.get(names[3], ""))  # Slurm writes 8(x2)
     nodes = next((int(environment[name]) for name in _NODES if environment.get(name, "").isdecimal()), 0)
     nodes = nodes if by != "mpirun" else 0  # inside a Slurm job that started fewer
-    each = int(stated.group()) if stated else -(-total // nodes) if nodes else total
-    each = min(max(each, 1), total)
+    per_node = int(stated.group()) if stated else -(-total // nodes) if nodes else total
+    per_node = min(max(per_node, 1), total)
     return Launched(
-        by, number, total, int(environment.get(names[2]) or number % each), each, nodes or -(-total // each)
+        by, number, total, int(environment.get(names[2]) or number % per_node), per_node, nodes or -(-total // per_node)
     )
 
 
-def _odd(text: str | None) -> bool:
+def _malformed(text: str | None) -> bool:
     return text is not None and not text.isdecimal()
 
 
-def meeting(found: Launched, environment: Mapping[str, str] = os.environ) -> str:
-    """Where the ranks meet, ``tcp://host:port``: MASTER_ADDR and MASTER_PORT, else the first node of the Slurm step, else
-    this host where all ranks are on it. Raises :class:`InputError` for several nodes of which none is known."""
-    address = environment.get("MASTER_ADDR") or _first(environment.get("SLURM_STEP_NODELIST", ""))
-    if found.local_size == found.size:
+def meeting(job: Launched, environment: Mapping[str, str] = os.environ) -> str:
+    """Returns ``tcp://host:port`` where ranks meet: MASTER_ADDR and MASTER_PORT, else the first node of the Slurm step,
+    else this host where all are on it. Raises :class:`InputError` for several nodes of which none is known."""
+    address = environment.get("MASTER_ADDR") or _first_host(environment.get("SLURM_STEP_NODELIST", ""))
+    if job.local_size == job.size:
         address = address or "127.0.0.1"
     if not address:
         expected = "the name of rank 0's node: mpirun does not tell it to its ranks"
-        raise InputError([Problem(found.by, "MASTER_ADDR", None, expected)])
-    job = re.sub(r"\D", "", environment.get("SLURM_JOB_ID", "")) or "0"
-    return f"tcp://{address}:{environment.get('MASTER_PORT') or _PORT + int(job) % _PORTS}"
+        raise InputError([Problem(job.by, "MASTER_ADDR", None, expected)])
+    slurm_job = re.sub(r"\D", "", environment.get("SLURM_JOB_ID", "")) or "0"
+    return f"tcp://{address}:{environment.get('MASTER_PORT') or _PORT + int(slurm_job) % _PORTS}"
 
 
-def _first(nodes: str) -> str:
-    """The first host of Slurm's list: ``gpu-[003-007,9]-ib,login1`` is ``gpu-003-ib``."""
+def _first_host(nodes: str) -> str:
+    """Returns the first host of Slurm's list: ``gpu-[003-007,9]-ib,login1`` gives ``gpu-003-ib``."""
     head = re.match(r"([^,\[]*)(?:\[([0-9]+)[^\]]*\])?([^,\[]*)", nodes.strip())
     return "".join(part or "" for part in head.groups()) if head else ""

@@ -16,7 +16,7 @@ Tensor = torch.Tensor
 
 
 class Enter(nn.Module):
-    """What precedes a column-parallel product: every rank gets all tokens."""
+    """The communication before a column-parallel product: every rank gets all tokens."""
 
     def __init__(self, ranks: Ranks) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Enter(nn.Module):
 
 
 class Leave(nn.Module):
-    """What follows a row-parallel product: the sum over the ranks, on all tokens or on this rank's."""
+    """The communication after a row-parallel product: the sum over the ranks, on all tokens or on this rank's."""
 
     def __init__(self, ranks: Ranks) -> None:
         super().__init__()
@@ -44,9 +44,9 @@ class Rotary(nn.Module):
         super().__init__()
         rates = 10000.0 ** (-torch.arange(0, width, 2, device=made.place).float() / width)
         angles = torch.arange(made.length, device=made.place).float()[:, None] * rates
-        both = torch.cat([angles, angles], dim=-1)[:, None, :]
-        self.register_buffer("cos", both.cos().to(made.dtype), persistent=False)
-        self.register_buffer("sin", both.sin().to(made.dtype), persistent=False)
+        paired = torch.cat([angles, angles], dim=-1)[:, None, :]
+        self.register_buffer("cos", paired.cos().to(made.dtype), persistent=False)
+        self.register_buffer("sin", paired.sin().to(made.dtype), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         low, high = x.chunk(2, dim=-1)
@@ -54,25 +54,25 @@ class Rotary(nn.Module):
 
 
 def slopes(heads: int) -> list[float]:
-    """Of ALiBi's bias by head (arXiv:2108.12409 §3): 2^(-8/n), its square and so on for a power of two; of other numbers
-    the power below, then every other one of the power above."""
+    """Returns the slope of ALiBi's bias for each head (arXiv:2108.12409 §3): 2^(-8/n), its square and so on for a power
+    of two; other numbers take those of the power below, then every other one of the power above."""
     whole = 2 ** int(math.log2(heads))
-    found = [2.0 ** (-8.0 * i / whole) for i in range(1, whole + 1)]
-    return found + [2.0 ** (-4.0 * i / whole) for i in range(1, 2 * (heads - whole), 2)]
+    first = [2.0 ** (-8.0 * i / whole) for i in range(1, whole + 1)]
+    return first + [2.0 ** (-4.0 * i / whole) for i in range(1, 2 * (heads - whole), 2)]
 
 
 @lru_cache(maxsize=1)  # all layers of a rank share it
 def distances(heads: int, first: int, own: int, length: int, dtype: torch.dtype, place: torch.device) -> Tensor:
-    """Returns what ALiBi adds to the scores of heads ``first`` to ``first + own``: [own, length, length], none for
-    later keys."""
-    at = torch.arange(length, device=place)
-    apart = (at[:, None] - at).float()
-    each = torch.tensor(slopes(heads)[first : first + own], device=place)[:, None, None]
-    return (-each * apart).masked_fill(apart < 0, -math.inf).to(dtype)
+    """Returns what ALiBi adds to the scores of heads ``first`` to ``first + own``: [own, length, length], minus
+    infinity for later keys."""
+    places = torch.arange(length, device=place)
+    distance = (places[:, None] - places).float()
+    slope = torch.tensor(slopes(heads)[first : first + own], device=place)[:, None, None]
+    return (-slope * distance).masked_fill(distance < 0, -math.inf).to(dtype)
 
 
-def _core(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Causal attention of [batch, length, heads, width] tensors; [tokens, heads·width]. ``bias``: causal itself."""
+def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Returns [tokens, heads·width] of [batch, length, heads, width]; ``bias`` masks later keys itself."""
     tokens = q.shape[0] * q.shape[1]
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     grouped = k.shape[1] < q.shape[1]
@@ -108,15 +108,15 @@ class Attention(nn.Module):
         if self.alibi:
             heads = self.made.model.num_attention_heads
             bias = distances(heads, self.rank * own, own, length, q.dtype, q.device)
-        out: Tensor = self.leave(self.proj(_core(self.rotate(self.q_norm(q)), self.rotate(self.k_norm(k)), v, bias)))
+        out: Tensor = self.leave(self.proj(_attend(self.rotate(self.q_norm(q)), self.rotate(self.k_norm(k)), v, bias)))
         return out
 
 
 class LatentAttention(nn.Module):
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434) on [tokens, hidden]; down-projections are whole.
 
-    ``shared``: what the rotated key that all heads share passes through; where weights are sharded tensors, the sum of its
-    gradient over the ranks stands there.
+    ``shared`` is applied to the rotated key that all heads share; where weights are sharded tensors, it sums the
+    gradient of that key over the ranks.
     """
 
     def __init__(self, made: Made, mla: MLA) -> None:
@@ -149,5 +149,5 @@ class LatentAttention(nn.Module):
         k, v = up.split([plain, mla.v_head_dim], dim=-1)
         key = self.rotate(self.shared(key).reshape(-1, length, 1, turned)).expand(-1, -1, queries.shape[2], -1)
         q = torch.cat([q_plain, self.rotate(q_turned)], dim=-1)
-        out: Tensor = self.leave(self.proj(_core(q, torch.cat([k, key], dim=-1), v)))
+        out: Tensor = self.leave(self.proj(_attend(q, torch.cat([k, key], dim=-1), v)))
         return out

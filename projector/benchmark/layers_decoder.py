@@ -98,11 +98,11 @@ class Head(nn.Module):
         self.output = linear(made, model.hidden_size, self.size)
 
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
-        """``x``: [own tokens, hidden]; ``labels``: [batch, length]."""
+        """Returns the loss of ``x`` [own tokens, hidden] for ``labels`` [batch, length]."""
         return self.loss(self.logits(x), labels)
 
     def logits(self, x: Tensor) -> Tensor:
-        """[tokens, own part of the vocabulary]."""
+        """Returns [tokens, own part of the vocabulary]."""
         ranks = self.ranks
         x = self.norm(x)
         x = gather_from(x, ranks.tp) if ranks.sequence_parallel else copy_to(x, ranks.tp)
@@ -110,7 +110,7 @@ class Head(nn.Module):
         return out
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Mean over all tokens."""
+        """Returns the mean cross-entropy over all tokens."""
         flat = labels.reshape(-1)
         if self.group.size == 1:
             return nn.functional.cross_entropy(logits.float(), flat)
@@ -130,13 +130,13 @@ class _SplitLoss(torch.autograd.Function):
         local = labels - group.rank * logits.shape[1]
         outside = (local < 0) | (local >= logits.shape[1])
         local = local.masked_fill(outside, 0)
-        own = logits.gather(1, local[:, None])[:, 0].masked_fill(outside, 0.0)
-        dist.all_reduce(own, group=group.handle)
+        target = logits.gather(1, local[:, None])[:, 0].masked_fill(outside, 0.0)
+        dist.all_reduce(target, group=group.handle)
         exponentials = logits.exp_()
         total = exponentials.sum(dim=-1)
         dist.all_reduce(total, group=group.handle)
         ctx.save_for_backward(exponentials.div_(total[:, None]), local, outside)
-        return (total.log() - own).mean()
+        return (total.log() - target).mean()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:

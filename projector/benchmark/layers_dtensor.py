@@ -1,6 +1,6 @@
-"""Tensor parallelism and FSDP2 as torch does them: whole modules whose weights become shards, the first by a plan.
+"""Applies tensor parallelism and FSDP2 as torch does: to whole modules, whose weights become shards.
 
-Its sums are those of the manual layers; what differs is the host, which dispatches every operator on such a weight
+Sums are those of the manual layers; what differs is the host, which dispatches every operator on such a weight
 (torch/distributed/tensor/_dispatch.py). Residuals are replicated: without sequence parallelism.
 """
 
@@ -25,19 +25,19 @@ from projector.benchmark.layers_parts import FeedForward, Made
 
 
 def used(made: Made) -> bool:
-    """Returns whether this run's framework splits modules so."""
+    """Returns whether the run's framework splits modules into sharded tensors."""
     ranks = made.ranks
     shared = ranks.tp.handle is not None  # also by one rank, which stands for the run's
     return made.execution.tensor_parallel.sharded_tensors and shared and not ranks.sequence_parallel
 
 
 def whole(made: Made) -> Made:
-    """Returns how the modules are made before they are split."""
+    """Returns how modules are made before they are split: with all of their heads and widths."""
     return replace(made, ranks=replace(made.ranks, tp=Group()))
 
 
 def split(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
-    """``module`` with its heads, widths and vocabulary over the ranks of ``mesh``."""
+    """Splits the heads, widths and vocabulary of ``module`` over the ranks of ``mesh``, and returns it."""
     plan: dict[str, Any] = {}
     group = Group(mesh.size(), mesh.get_local_rank(), mesh.get_group())
     for name, part in module.named_modules():
@@ -62,8 +62,8 @@ def split(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
 
 
 def shard(module: nn.Module, layers: Iterable[nn.Module], made: Made, mesh: DeviceMesh) -> None:
-    """FSDP2 over ``mesh``: every layer a unit, the rest another (pytorch/torchtitan parallelize.py). What is gathered has
-    the type of products, what is reduced that of the framework."""
+    """Applies FSDP2 over ``mesh``: every layer is a unit, the rest another (pytorch/torchtitan parallelize.py). Weights
+    are gathered in the type of products, gradients reduced in that of the framework."""
     wide = made.execution.data_parallel.reduce_bytes >= torch.float32.itemsize
     policy = MixedPrecisionPolicy(made.dtype, torch.float32 if wide else made.dtype, cast_forward_inputs=False)
     for unit in (*layers, module):

@@ -55,16 +55,16 @@ def source(made: Made) -> MegatronSource:
 
 
 def runnable(made: Made) -> MegatronSource | None:
-    """The same where every kind of layer of ``made`` runs forward and backward on one micro-batch; None where one does
-    not, as releases do that lack a kernel, or a layer."""
+    """Returns the same where every kind of layer of ``made`` runs forward and backward on one micro-batch; None where
+    one does not, since this release lacks a kernel or a layer."""
     try:
-        found = source(made)
+        megatron = source(made)
         for kind in dict.fromkeys(made.model.layer_kinds):
             x = torch.zeros(made.own_tokens, made.model.hidden_size, dtype=made.dtype, device=made.place)
-            found.layer(kind)(x.requires_grad_(True)).sum().backward()
+            megatron.layer(kind)(x.requires_grad_(True)).sum().backward()
     except (Unsupported, InputError, RuntimeError, TypeError, ValueError, AssertionError, AttributeError, ImportError):
         return None
-    return found
+    return megatron
 
 
 class MegatronSource:
@@ -77,7 +77,7 @@ class MegatronSource:
         self.name = "megatron-core with transformer engine" if self.fused else "megatron-core"
         state = _core("parallel_state")
         if not state.model_parallel_is_initialized():
-            _joined()
+            _ensure_process_group()
             recipe = made.workload.recipe
             state.initialize_model_parallel(
                 tensor_model_parallel_size=recipe.tp,
@@ -86,7 +86,7 @@ class MegatronSource:
                 expert_tensor_parallel_size=recipe.etp,
             )
             if made.place == "cpu":
-                _without_gpu(made.model.moe is not None)
+                _stand_in_for_gpu(made.model.moe is not None)
             else:
                 _core("tensor_parallel.random").model_parallel_cuda_manual_seed(1234)
         self._config = _config(made)
@@ -129,7 +129,7 @@ class MegatronSource:
         return _Layer(layer, self._made, self._context).to(self._made.place)
 
     def _context(self) -> AbstractContextManager[Any]:
-        """What linears run in: 8 bits where the run has them."""
+        """Returns the context of linears: 8 bits where the run has them."""
         narrow = self._made.workload.recipe.precision in _NARROW
         return _core("fp8_utils").get_fp8_context(self._config) if narrow else nullcontext()
 
@@ -153,14 +153,14 @@ class _Layer(nn.Module):
         hidden = x.view(-1, self.batch, x.shape[-1])
         with self.context():
             out = self.layer(hidden, attention_mask=self.mask, rotary_pos_emb=self.rotary)
-        made: Tensor = out[0] if isinstance(out, tuple) else out
-        return made.view(-1, made.shape[-1])
+        hidden_out: Tensor = out[0] if isinstance(out, tuple) else out
+        return hidden_out.view(-1, hidden_out.shape[-1])
 
 
 def settings(made: Made) -> dict[str, Any]:
     """Returns the arguments of ``TransformerConfig`` (``MLATransformerConfig``) for the shrunk workload."""
     model, recipe, mla, moe = made.model, made.workload.recipe, made.model.mla, made.model.moe
-    found: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         **{name: getattr(model, name) for name in _MODEL},
         "num_layers": max(1, model.num_layers),
         "activation_func": nn.functional.silu if model.gated_linear_unit else nn.functional.gelu,
@@ -179,15 +179,15 @@ def settings(made: Made) -> dict[str, Any]:
         "gradient_accumulation_fusion": False,  # needs Megatron's own gradient buffers
     }
     if mla is not None:
-        found |= {"multi_latent_attention": True, **{name: getattr(mla, name) for name in _MLA}}
+        arguments |= {"multi_latent_attention": True, **{name: getattr(mla, name) for name in _MLA}}
     if moe is not None:
-        found |= {
+        arguments |= {
             "num_moe_experts": moe.num_experts,
             "moe_router_topk": min(moe.moe_router_topk, moe.num_experts),
             "moe_ffn_hidden_size": moe.moe_ffn_hidden_size,
             "moe_shared_expert_intermediate_size": moe.moe_shared_expert_intermediate_size or None,
             "moe_router_score_function": moe.moe_router_score_function,
-            **_exchange(made),
+            **_dispatcher_arguments(made),
             "moe_grouped_gemm": recipe.moe_grouped_gemm != "loop",
             "moe_router_load_balancing_type": "none",
             "moe_router_force_load_balancing": bool(recipe.moe_router_force_load_balancing),
@@ -195,13 +195,13 @@ def settings(made: Made) -> dict[str, Any]:
     # Transformer Engine's hybrid: 5 exponent bits for gradients, where blocks share no scale
     if recipe.precision in _NARROW:
         wide = recipe.fp8_recipe in ("blockwise", "mxfp8")
-        found |= {"fp8": "e4m3" if wide else "hybrid", "fp8_recipe": recipe.fp8_recipe or "delayed"}
-    return found
+        arguments |= {"fp8": "e4m3" if wide else "hybrid", "fp8_recipe": recipe.fp8_recipe or "delayed"}
+    return arguments
 
 
-def _exchange(made: Made) -> dict[str, Any]:
-    """How tokens reach their experts, in the words of the recipe: the flex dispatcher refuses a group of one rank, and
-    fused permutations need Transformer Engine."""
+def _dispatcher_arguments(made: Made) -> dict[str, Any]:
+    """Returns how tokens reach their experts, in the words of the recipe: the flex dispatcher refuses a group of one
+    rank, and fused permutations need Transformer Engine."""
     recipe, fusable = made.workload.recipe, fused(made.place)
     asked = recipe.moe_token_dispatcher_type or "alltoall"
     kind = "alltoall" if asked == "flex" and recipe.ep * recipe.etp == 1 else asked
@@ -230,7 +230,7 @@ def _config(made: Made) -> Any:
 
 
 def _known(function: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Those of ``options`` that this release's function takes."""
+    """Returns the ``options`` that this release's function takes."""
     names = inspect.signature(function).parameters
     return {name: value for name, value in options.items() if name in names}
 
@@ -243,7 +243,7 @@ def _core(name: str) -> Any:
         raise InputError([Problem("--layers", "", f"megatron: {error}", expected)]) from None
 
 
-class _Alone:
+class _NoStream:
     """A stream, or an event, where nothing runs beside anything."""
 
     def __init__(self, *_: object, **__: object) -> None: ...
@@ -252,25 +252,25 @@ class _Alone:
 
     def synchronize(self) -> None: ...
 
-    def record_event(self, _: object = None) -> _Alone:
+    def record_event(self, _: object = None) -> _NoStream:
         return self
 
 
-def _without_gpu(routed: bool) -> None:
-    """What Megatron's modules ask a GPU for whatever tensors they are given: the tracker of random numbers that keeps no
-    states, the place of their buffers, and streams of its dispatchers. ``routed``: its router looks for Transformer
-    Engine's product under a name that 0.16 does not define without it."""
+def _stand_in_for_gpu(routed: bool) -> None:
+    """Replaces what Megatron's modules ask a GPU for whatever tensors they are given: the tracker of random numbers
+    that keeps no states, the place of their buffers, and streams of its dispatchers. ``routed``: its router looks for
+    Transformer Engine's product under a name that 0.16 does not define without it."""
     _core("tensor_parallel.random").initialize_rng_tracker(inference_rng_tracker=True)
     if not torch.cuda.is_available():
         torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment, return-value]
-        torch.cuda.Stream = _Alone  # type: ignore[assignment, misc]
-        torch.cuda.current_stream = _Alone  # type: ignore[assignment]
+        torch.cuda.Stream = _NoStream  # type: ignore[assignment, misc]
+        torch.cuda.current_stream = _NoStream  # type: ignore[assignment]
     if routed:
         vars(_core("transformer.moe.moe_utils")).setdefault("te_general_gemm", None)
 
 
-def _joined() -> None:
-    """Megatron's groups need a process group, also of one rank."""
+def _ensure_process_group() -> None:
+    """Starts a process group of one rank where there is none: Megatron's groups need one."""
     dist = torch.distributed
     if not dist.is_initialized():
         backend = "nccl" if torch.cuda.is_available() else "gloo"

@@ -19,8 +19,8 @@ Tensor = torch.Tensor
 class Router(nn.Module):
     """Scores in fp32 and the experts of every token: (weights [tokens, topk], experts [tokens, topk]).
 
-    ``forced``: tokens are dealt to experts in turn, whatever the scores (Megatron's
-    ``moe_router_force_load_balancing`` draws at random; in turn every expert has the same load).
+    ``forced``: tokens are dealt to experts in turn, whatever the scores (Megatron's ``moe_router_force_load_balancing``
+    draws at random; in turn every expert has the same load).
     """
 
     def __init__(self, made: Made, moe: MoE) -> None:
@@ -59,22 +59,22 @@ class Experts(nn.Module):
         self._product: Callable[[Tensor, Tensor, int], Tensor] = lambda x, weight, _: x @ weight
 
     def narrow(self, how: Any, linear: Callable[..., Tensor]) -> None:
-        """From now on ``linear`` (:mod:`projector.benchmark.layers_narrow`) multiplies, expert after expert."""
+        """Makes ``linear`` (:mod:`projector.benchmark.layers_narrow`) multiply from now on, expert after expert."""
         self.fused = False
         self._product = lambda x, weight, number: linear(x, weight.t(), how, self.kept, number)
 
     def forward(self, x: Tensor, rows: Tensor) -> Tensor:
-        """``rows``: [count] rows of every expert."""
+        """Returns the outputs of ``x``, whose ``rows`` [count] belong to each expert."""
         wide, narrow = cast(self.fc1, x), cast(self.fc2, x)
         if self.fused:
             ends = rows.cumsum(0).to(torch.int32)
             inner = activated(self.model, torch._grouped_mm(x, wide, offs=ends))
             return torch._grouped_mm(inner, narrow, offs=ends)
         pieces = enumerate(zip(torch.split(x, rows.tolist()), wide.unbind(0), narrow.unbind(0), strict=True))
-        made = [
+        outputs = [
             self._product(activated(self.model, self._product(e, a, 2 * i)), b, 2 * i + 1) for i, (e, a, b) in pieces
         ]
-        return torch.cat(made)
+        return torch.cat(outputs)
 
 
 class Routed(nn.Module):
@@ -109,7 +109,7 @@ class Routed(nn.Module):
         return out if self.shared is None else out + self._gated(x, self.leave(self.shared(self.enter(x))))
 
     def _gated(self, x: Tensor, out: Tensor) -> Tensor:
-        """What the shared experts make of ``x``, weighed token by token where the model has a gate for them."""
+        """Returns the shared experts' output, weighed token by token where the model has a gate for it."""
         return out if self.shared_gate is None else torch.sigmoid(self.shared_gate(x)) * out
 
     def _routed(self, x: Tensor) -> Tensor:
@@ -118,21 +118,21 @@ class Routed(nn.Module):
         order = chosen.argsort(stable=True)
         source = order.div(topk, rounding_mode="floor")
         sent = torch.bincount(chosen, minlength=self.total)
-        made = self._expertise(x.index_select(0, source), sent)
+        outputs = self._expertise(x.index_select(0, source), sent)
         share_of = weights.reshape(-1).index_select(0, order).to(x.dtype)
-        return torch.zeros_like(x).index_add(0, source, made * share_of[:, None])
+        return torch.zeros_like(x).index_add(0, source, outputs * share_of[:, None])
 
     def _expertise(self, rows: Tensor, sent: Tensor) -> Tensor:
-        """Rows sorted by expert of the whole group, through the experts wherever they are, and back in that order."""
-        got = grouped_counts(sent, self.ep)
+        """Sends rows sorted by expert of the whole group through the experts; outputs are in that order, too."""
+        counts = grouped_counts(sent, self.ep)
         if self.ep.size == 1:
             return self.experts(rows, sent)  # type: ignore[no-any-return]
-        into, out = sent.view(self.ep.size, -1).sum(1).tolist(), got.sum(1).tolist()
+        into, out = sent.view(self.ep.size, -1).sum(1).tolist(), counts.sum(1).tolist()
         arrived = exchange(rows, out, into, self.ep)
         # by rank, then expert; experts need it the other way round
         expert = torch.arange(self.local, device=rows.device).repeat(self.ep.size)
-        order = expert.repeat_interleave(got.reshape(-1)).argsort(stable=True)
-        made = self.experts(arrived.index_select(0, order), got.sum(0))
+        order = expert.repeat_interleave(counts.reshape(-1)).argsort(stable=True)
+        outputs = self.experts(arrived.index_select(0, order), counts.sum(0))
         back = torch.empty_like(order)
         back[order] = torch.arange(order.numel(), device=order.device)
-        return exchange(made.index_select(0, back), into, out, self.ep)
+        return exchange(outputs.index_select(0, back), into, out, self.ep)

@@ -1,4 +1,4 @@
-"""Linears in 8 bits through ``torch._scaled_mm``, operands scaled by what they hold now, in place of wider ones.
+"""Runs linears in 8 bits through ``torch._scaled_mm``, operands scaled by what they hold now, in place of wider ones.
 
 Every product is of rows with their K innermost: the input by the weight, the gradient by the transposed weight, and the
 transposed gradient by the transposed input. Scales are one a tensor, one a row (pytorch/ao torchao/float8/config.py: 5
@@ -31,8 +31,8 @@ _SCALINGS = {"delayed": "tensorwise", "tensorwise": "tensorwise", "rowwise": "ro
 
 @dataclass(frozen=True)
 class Way:
-    """``scaling``: ``tensorwise``, ``rowwise`` or ``blockwise``; types of operands and of gradients; ``kept``: weights are
-    cast once a step, not wherever they are used (shards, which are gathered for each use)."""
+    """How a linear runs in 8 bits. ``scaling``: ``tensorwise``, ``rowwise`` or ``blockwise``; types of operands and of
+    gradients; ``kept``: weights are cast once a step, not at every use (shards, which are gathered for each use)."""
 
     scaling: str
     operand: torch.dtype
@@ -40,7 +40,7 @@ class Way:
     kept: bool = True
 
     def cast(self, x: Tensor, dtype: torch.dtype, rows: int = 1) -> Operand:
-        """``x`` [rows, K] in 8 bits, K padded; ``rows``: that share the scales of blocks."""
+        """Returns ``x`` [rows, K] in 8 bits, K padded; ``rows``: how many rows share the scales of blocks."""
         most = torch.finfo(dtype).max
         unit = _BLOCK if self.scaling == "blockwise" else _UNIT
         if x.shape[1] % unit:
@@ -52,23 +52,23 @@ class Way:
         return (x.float() * scale).clamp(-most, most).to(dtype).contiguous(), scale.reciprocal()
 
     def both(self, x: Tensor, dtype: torch.dtype, rows: int = 1) -> tuple[Operand, Operand]:
-        """``x`` [m, n] with n innermost, and transposed with m innermost."""
+        """Returns ``x`` [m, n] in 8 bits with n innermost, and transposed with m innermost."""
         narrow = self.cast(x, dtype, rows)
         if self.scaling != "tensorwise" or x.shape[0] % _UNIT or x.shape[1] % _UNIT:
             return narrow, self.cast(x.t().contiguous(), dtype, rows)
         return narrow, (narrow[0].t().contiguous(), narrow[1])
 
     def product(self, a: Operand, b: Operand, out: torch.dtype, fast: bool) -> Tensor:
-        """[m, n] of a [m, K] and b [n, K]. ``fast``: without sums in full precision (Transformer Engine and torchao take it
-        for outputs alone; by rows torchao then scales what the kernel of one scale gives)."""
-        (left, ours), (right, theirs) = a, b
-        after = self.scaling == "rowwise" and not fast
+        """Returns [m, n] of a [m, K] and b [n, K]. ``fast``: without sums in full precision (Transformer Engine and
+        torchao take it for outputs alone; by rows torchao then scales what the kernel of one scale gives)."""
+        (left, scale_a), (right, scale_b) = a, b
+        scaled_after = self.scaling == "rowwise" and not fast
         one = torch.ones((), device=left.device)
-        scales = (one, one) if after else (ours, theirs.t())
-        made: Tensor = torch._scaled_mm(
+        scales = (one, one) if scaled_after else (scale_a, scale_b.t())
+        out_product: Tensor = torch._scaled_mm(
             left, right.t(), scale_a=scales[0], scale_b=scales[1], out_dtype=out, use_fast_accum=fast
         )
-        return (made * ours * theirs.t()).to(out) if after else made
+        return (out_product * scale_a * scale_b.t()).to(out) if scaled_after else out_product
 
 
 def _by_block(x: Tensor, dtype: torch.dtype, most: float, rows: int) -> Operand:
@@ -87,25 +87,25 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, kept: tuple[Operand, Operand] | None, how: Way) -> Tensor:
-        (rows, columns), own = how.both(x, how.operand), kept or how.both(weight, how.operand, _BLOCK)
+        (rows, columns), cast_weight = how.both(x, how.operand), kept or how.both(weight, how.operand, _BLOCK)
         ctx.save_for_backward(*columns, *(() if kept else (weight,)))
         ctx.kept, ctx.how, ctx.types = kept, how, (x.dtype, weight.dtype)
-        return how.product(rows, own[0], x.dtype, fast=True)
+        return how.product(rows, cast_weight[0], x.dtype, fast=True)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         how: Way = ctx.how
         columns, scale, *weight = ctx.saved_tensors
         of_input, of_weight = ctx.types
-        rows, turned = how.both(grads[0], how.gradient)
-        _, own = ctx.kept or how.both(weight[0], how.operand, _BLOCK)
-        dx = how.product(rows, own, of_input, fast=False) if ctx.needs_input_grad[0] else None
-        dw = how.product(turned, (columns, scale), of_input, fast=False).to(of_weight)
+        rows, columns_of_gradient = how.both(grads[0], how.gradient)
+        _, cast_weight = ctx.kept or how.both(weight[0], how.operand, _BLOCK)
+        dx = how.product(rows, cast_weight, of_input, fast=False) if ctx.needs_input_grad[0] else None
+        dw = how.product(columns_of_gradient, (columns, scale), of_input, fast=False).to(of_weight)
         return dx, dw, None, None
 
 
 class _Narrow(nn.Module):
-    """A linear whose weight and bias are those of another."""
+    """An 8-bit linear whose weight and bias are those of another linear."""
 
     def __init__(self, wide: nn.Linear, how: Way) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class _Narrow(nn.Module):
 
 
 def linear(x: Tensor, weight: Tensor, how: Way, kept: dict[int, tuple[Operand, Operand]], number: int = 0) -> Tensor:
-    """``x`` [tokens, k] by ``weight`` [n, k], whose cast is looked up under ``number`` of ``kept`` until :func:`fresh`."""
+    """Returns ``x`` [tokens, k] by ``weight`` [n, k], whose cast ``kept`` has under ``number`` until :func:`fresh`."""
     if not x.shape[0]:  # an expert that nobody chose
         return nn.functional.linear(x, weight.to(x.dtype))
     if how.kept and number not in kept:
@@ -130,7 +130,7 @@ def linear(x: Tensor, weight: Tensor, how: Way, kept: dict[int, tuple[Operand, O
 
 
 def written(recipe: Recipe) -> bool:
-    """Returns whether the scales of ``recipe`` are those of one of the ways here."""
+    """Returns whether the scaling of ``recipe`` is one that is written here."""
     return recipe.precision == "fp8" and (recipe.fp8_recipe or "tensorwise") in _SCALINGS
 
 
@@ -154,14 +154,14 @@ def check(recipe: Recipe, device: Device) -> None:
         layer(x).sum().backward()
         device.synchronize()
     except (RuntimeError, ValueError, AttributeError, TypeError, Skip) as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
-        raise Unsupported(f"8-bit products scaled {how.scaling} on {device.title}: torch says {said!r}") from None
+        message = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+        raise Unsupported(f"8-bit products scaled {how.scaling} on {device.title}: torch says {message!r}") from None
 
 
 def converted(module: nn.Module, workload: Workload, device: Device, kept: bool = True) -> nn.Module:
-    """``module`` with its linears and experts in 8 bits where ``workload`` asks for that; itself.
+    """Converts linears and experts of ``module`` to 8 bits where ``workload`` asks for that, and returns it.
 
-    Wide stay what chooses experts or weighs them, and what no kernel takes (widths other than multiples of 16).
+    What chooses experts or weighs them stays wide, and what no kernel takes (widths other than multiples of 16).
     """
     if workload.recipe.precision in ("bf16", "fp16", "fp32"):
         return module
@@ -170,20 +170,20 @@ def converted(module: nn.Module, workload: Workload, device: Device, kept: bool 
     for name, child in [*module.named_modules()]:
         if isinstance(child, Experts):
             child.narrow(how, linear)
-        elif isinstance(child, nn.Linear) and child.out_features not in routers and _taken(child):
-            inside, _, own = name.rpartition(".")
-            setattr(module.get_submodule(inside), own, _Narrow(child, how))
+        elif isinstance(child, nn.Linear) and child.out_features not in routers and _has_kernel(child):
+            parent, _, attribute = name.rpartition(".")
+            setattr(module.get_submodule(parent), attribute, _Narrow(child, how))
         elif any(weight.dim() == 3 for weight in child.parameters(recurse=False)):
             raise Unsupported(f"8-bit experts that are a {type(child).__name__}: try --layers torch or megatron")
     return module
 
 
-def _taken(wide: nn.Linear) -> bool:
+def _has_kernel(wide: nn.Linear) -> bool:
     return wide.in_features % _UNIT == wide.out_features % _UNIT == 0
 
 
 def fresh(module: nn.Module) -> None:
-    """Says that weights changed: they are cast anew, by Transformer Engine too (its modules' ``is_first_microbatch``)."""
+    """Marks weights as changed: they are cast anew, by Transformer Engine too (``is_first_microbatch``)."""
     for part in module.modules():
         if isinstance(part, _Narrow | Experts):
             part.kept.clear()

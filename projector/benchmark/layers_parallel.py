@@ -1,7 +1,7 @@
-"""Communication of tensor- and expert-parallel layers as differentiable functions, and the groups that a rank is in.
+"""Communication of tensor- and expert-parallel layers as differentiable functions, and the groups of a rank.
 
-The pairs are those of Megatron-LM (arXiv:1909.08053, figure 3; sequence parallelism arXiv:2205.05198, figure 6): what
-is an identity forward is a sum backward and the other way round, and gathering tokens is the inverse of scattering sums.
+The pairs are those of Megatron-LM (arXiv:1909.08053, figure 3; sequence parallelism arXiv:2205.05198, figure 6): an
+identity forward is a sum backward and the other way round, and gathering tokens is the inverse of scattering sums.
 """
 
 from __future__ import annotations
@@ -42,35 +42,35 @@ ALONE = Ranks()
 
 
 def joined(lines: Iterable[Sequence[int]]) -> Group:
-    """This rank's among ``lines`` of ranks, which every rank makes in the same order; one that is alone in its line needs
-    none."""
-    me, found = dist.get_rank(), Group()
+    """Returns this rank's group among ``lines`` of ranks, which every rank makes in the same order; a line of one rank
+    makes none."""
+    me, own = dist.get_rank(), Group()
     for line in lines:
         if len(line) > 1:
             handle = dist.new_group(list(line))
             if me in line:
-                found = Group(len(line), list(line).index(me), handle)
-    return found
+                own = Group(len(line), list(line).index(me), handle)
+    return own
 
 
 def copy_to(x: Tensor, group: Group) -> Tensor:
-    """``x`` as it is; its gradient is the sum over ``group``."""
-    return x if group.size == 1 else _both(x, _same, partial(_summed, group=group))
+    """Returns ``x``; its gradient is the sum over ``group``."""
+    return x if group.size == 1 else _pair(x, _identity, partial(_summed, group=group))
 
 
 def reduce_from(x: Tensor, group: Group) -> Tensor:
     """Returns the sum of ``x`` over ``group``; its gradient passes as it is."""
-    return x if group.size == 1 else _both(x, partial(_summed, group=group), _same)
+    return x if group.size == 1 else _pair(x, partial(_summed, group=group), _identity)
 
 
 def gather_from(x: Tensor, group: Group) -> Tensor:
     """Returns the tokens [n, …] of every rank one after the other [n·size, …]; gradients are summed and scattered."""
-    return x if group.size == 1 else _both(x, partial(_gathered, group=group), partial(_scattered, group=group))
+    return x if group.size == 1 else _pair(x, partial(_gathered, group=group), partial(_scattered, group=group))
 
 
 def scatter_to(x: Tensor, group: Group) -> Tensor:
     """Returns this rank's tokens [n/size, …] of the sum over ``group``; gradients are gathered."""
-    return x if group.size == 1 else _both(x, partial(_scattered, group=group), partial(_gathered, group=group))
+    return x if group.size == 1 else _pair(x, partial(_scattered, group=group), partial(_gathered, group=group))
 
 
 def exchange(x: Tensor, out: Sequence[int], into: Sequence[int], group: Group) -> Tensor:
@@ -78,16 +78,16 @@ def exchange(x: Tensor, out: Sequence[int], into: Sequence[int], group: Group) -
     if group.size == 1:
         return x
     there, back = (list(out), list(into)), (list(into), list(out))
-    return _both(x, *(partial(_all_to_all, splits=splits, group=group) for splits in (there, back)))
+    return _pair(x, *(partial(_all_to_all, splits=splits, group=group) for splits in (there, back)))
 
 
 def grouped_counts(counts: Tensor, group: Group) -> Tensor:
-    """[size, n] rows that every rank sends to each of this rank's n experts, from [size·n] rows this rank sends."""
+    """Returns [size, n] rows that each rank sends to this rank's n experts, from [size·n] rows that this rank sends."""
     if group.size == 1:
         return counts.view(1, -1)
-    got = torch.empty_like(counts)
-    dist.all_to_all_single(got, counts, group=group.handle)
-    return got.view(group.size, -1)
+    received = torch.empty_like(counts)
+    dist.all_to_all_single(received, counts, group=group.handle)
+    return received.view(group.size, -1)
 
 
 def _summed(x: Tensor, group: Group) -> Tensor:
@@ -118,7 +118,7 @@ reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_sca
 Change = Callable[[Tensor], Tensor]
 
 
-class _Both(torch.autograd.Function):
+class _ForwardAndBackward(torch.autograd.Function):
     """One communication forward, another one of the gradient backward."""
 
     @staticmethod
@@ -131,16 +131,16 @@ class _Both(torch.autograd.Function):
         return ctx.back(grads[0]), None, None
 
 
-def _both(x: Tensor, there: Change, back: Change) -> Tensor:
-    return _Both.apply(x, there, back)  # type: ignore[no-any-return, no-untyped-call]
+def _pair(x: Tensor, there: Change, back: Change) -> Tensor:
+    return _ForwardAndBackward.apply(x, there, back)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def _same(x: Tensor) -> Tensor:
+def _identity(x: Tensor) -> Tensor:
     return x.view_as(x)
 
 
 def _all_to_all(x: Tensor, splits: tuple[list[int], list[int]], group: Group) -> Tensor:
     out, into = splits
-    made = x.new_empty((sum(out), *x.shape[1:]))
-    dist.all_to_all_single(made, x.contiguous(), out, into, group=group.handle)
-    return made
+    received = x.new_empty((sum(out), *x.shape[1:]))
+    dist.all_to_all_single(received, x.contiguous(), out, into, group=group.handle)
+    return received

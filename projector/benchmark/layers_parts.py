@@ -1,4 +1,4 @@
-"""What all layers share: where and in which type weights are made, linears, norms, dense feed-forward networks."""
+"""Parts that all layers share: how weights are made, linears, norms, dense feed-forward networks."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Made:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Returns what products run in."""
+        """Returns the type in which products run."""
         return torch_dtype(self.workload.recipe.precision)
 
     @property
     def weight_dtype(self) -> torch.dtype:
-        """Returns what weights are kept in: fp32 where the framework casts them at every use."""
+        """Returns the type in which weights are kept: fp32 where the framework casts them at every use."""
         return torch.float32 if self.execution.data_parallel.parameter_bytes >= _FP32_BYTES else self.dtype
 
 
@@ -80,7 +80,7 @@ class Linear(nn.Linear):
 
 
 def cast(weight: Tensor, x: Tensor) -> Tensor:
-    """``weight`` in the type of ``x``."""
+    """Returns ``weight`` in the type of ``x``."""
     return weight if weight.dtype == x.dtype else weight.to(x.dtype)
 
 
@@ -112,7 +112,7 @@ class Norm(nn.Module):
 
 
 def activated(model: Model, x: Tensor) -> Tensor:
-    """GELU, or SiLU of the first half times the second."""
+    """Returns GELU of ``x``, or SiLU of its first half times the second."""
     if not model.gated_linear_unit:
         return nn.functional.gelu(x)
     gate, up = x.chunk(2, dim=-1)
@@ -120,20 +120,20 @@ def activated(model: Model, x: Tensor) -> Tensor:
 
 
 class FeedForward(nn.Module):
-    """Two linears and the activation between them on all tokens; ``width``: of the whole, split over ``tp``.
+    """Two linears and the activation between them on all tokens; ``width``: that of all ranks, split over ``tp``.
 
-    What comes out is this rank's summand: see ``Leave`` of :mod:`projector.benchmark.layers_attention`.
+    The output is this rank's summand: see ``Leave`` of :mod:`projector.benchmark.layers_attention`.
     """
 
     def __init__(self, made: Made, width: int) -> None:
         super().__init__()
-        model, own = made.model, share(width, made.ranks.tp.size)
+        model, inner = made.model, share(width, made.ranks.tp.size)
         self.model = model
-        apart = model.gated_linear_unit and not made.execution.fusion.gate_up
-        wide = (2 if model.gated_linear_unit and not apart else 1) * own
-        self.gate = linear(made, model.hidden_size, own, model.add_bias_linear) if apart else None
+        separate_gate = model.gated_linear_unit and not made.execution.fusion.gate_up
+        wide = (2 if model.gated_linear_unit and not separate_gate else 1) * inner
+        self.gate = linear(made, model.hidden_size, inner, model.add_bias_linear) if separate_gate else None
         self.fc1 = linear(made, model.hidden_size, wide, model.add_bias_linear)
-        self.fc2 = linear(made, own, model.hidden_size, model.add_bias_linear)
+        self.fc2 = linear(made, inner, model.hidden_size, model.add_bias_linear)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gate is None:

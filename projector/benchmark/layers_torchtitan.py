@@ -1,7 +1,7 @@
 """Blocks of torchtitan, as large as one rank's part. Imported only when asked for.
 
 Names are those of pytorch/torchtitan v0.2.0 to v0.2.2: torchtitan/models/{llama3,qwen3,deepseek_v3}/model/{args,model}.py,
-torchtitan/models/moe. Blocks take [batch, length, hidden], the rotation, and a mask that causal attention has none of.
+torchtitan/models/moe. Blocks take [batch, length, hidden], the rotation, and no mask where attention is causal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ARGUMENTS = {"llama3": "TransformerModelArgs", "qwen3": "Qwen3ModelArgs", "deep
 
 
 class TorchtitanSource(WholeSource):
-    """DeepSeek-V3's blocks for latent attention, Qwen3's for experts or normed queries and keys, Llama 3's for others."""
+    """DeepSeek-V3's blocks for latent attention, Qwen3's for experts or normed queries and keys, else Llama 3's."""
 
     name = "torchtitan"
 
@@ -35,24 +35,24 @@ class TorchtitanSource(WholeSource):
         model = made.model
         _refuse(model)
         self._family = "deepseek_v3" if model.mla else "qwen3" if model.moe or model.qk_layernorm else "llama3"
-        self._module = _found(f"{self._family}.model.model")
-        self._arguments = getattr(_found(f"{self._family}.model.args"), _ARGUMENTS[self._family], None)
+        self._module = _imported(f"{self._family}.model.model")
+        self._arguments = getattr(_imported(f"{self._family}.model.args"), _ARGUMENTS[self._family], None)
 
     def layer(self, kind: LayerKind) -> nn.Module:
         if not kind.plain or kind.window is not None:
             raise Unsupported("blocks of torchtitan that are not full attention with an MLP or experts")
-        stated = _stated(self._family, self._made, kind)
-        args = _filled(self._arguments, _ARGUMENTS[self._family], stated)
+        stated = _block_arguments(self._family, self._made, kind)
+        args = _known_arguments(self._arguments, _ARGUMENTS[self._family], stated)
         args.moe_impl = "standard"  # 0.2.2 takes it from the job's configuration alone
         with torch.device("meta"):
             layer = self._module.TransformerBlock(int(kind.moe), args)  # of DeepSeek's the first is dense
             if self._family == "llama3":
-                _cut(layer.attention, self._made.model)
+                _resize_heads(layer.attention, self._made.model)
             shared = (
                 self._made.model.moe.moe_shared_expert_intermediate_size if kind.moe and self._made.model.moe else 0
             )
             if shared:
-                layer.moe.shared_experts = _found("moe").FeedForward(self._made.model.hidden_size, shared)
+                layer.moe.shared_experts = _imported("moe").FeedForward(self._made.model.hidden_size, shared)
         rope = self._rotation(args).to(self._made.place)
         return self.placed(layer, lambda block, x: block(x, rope, None))
 
@@ -60,16 +60,16 @@ class TorchtitanSource(WholeSource):
         width, length = self._made.model.kv_channels, self._made.length
         module: Any = self._module
         if self._family == "deepseek_v3":
-            made: torch.Tensor = module.precompute_freqs_cis(args)
+            angles: torch.Tensor = module.precompute_freqs_cis(args)
         elif self._family == "qwen3":
-            made = module.precompute_rope_cache(width, length, args.rope_theta)
+            angles = module.precompute_rope_cache(width, length, args.rope_theta)
         else:
-            made = module.precompute_freqs_cis(width, length, args.rope_theta)
-        return made
+            angles = module.precompute_freqs_cis(width, length, args.rope_theta)
+        return angles
 
 
 def _refuse(model: Model) -> None:
-    odd = {
+    lacking = {
         "LayerNorm": model.normalization != "RMSNorm",
         "biases": model.add_bias_linear or model.add_qkv_bias,
         "an activation without a gate": not model.gated_linear_unit,
@@ -77,32 +77,32 @@ def _refuse(model: Model) -> None:
         "a gate of shared experts": bool(model.moe and model.moe.moe_shared_expert_gate),
         "normed queries and keys beside latent attention": bool(model.mla and model.qk_layernorm),
     }
-    if found := [text for text, applies in odd.items() if applies]:
-        raise Unsupported(f"blocks of torchtitan with {', '.join(found)}")
+    if reasons := [text for text, applies in lacking.items() if applies]:
+        raise Unsupported(f"blocks of torchtitan with {', '.join(reasons)}")
 
 
-def _stated(family: str, made: Made, kind: LayerKind) -> dict[str, Any]:
-    """Arguments of ``family`` for one rank's part."""
+def _block_arguments(family: str, made: Made, kind: LayerKind) -> dict[str, Any]:
+    """Returns the arguments of ``family`` for one rank's part."""
     model = made.model
-    found: dict[str, Any] = {"dim": model.hidden_size, "max_seq_len": made.length}
+    args: dict[str, Any] = {"dim": model.hidden_size, "max_seq_len": made.length}
     if family == "llama3":
         heads = model.hidden_size // model.kv_channels
-        found |= {"n_heads": heads, "n_kv_heads": heads * model.num_query_groups // model.num_attention_heads}
+        args |= {"n_heads": heads, "n_kv_heads": heads * model.num_query_groups // model.num_attention_heads}
         # its width is 8/3 of the hidden one times a factor, rounded up to a multiple: of the very width
         share = 0.5 * model.ffn_hidden_size / (8 * model.hidden_size / 3)
-        return found | {"multiple_of": model.ffn_hidden_size, "ffn_dim_multiplier": share}
+        return args | {"multiple_of": model.ffn_hidden_size, "ffn_dim_multiplier": share}
     if model.moe is not None:
-        found |= {"moe_args": _experts(made), "moe_inter_dim": model.moe.moe_ffn_hidden_size}
+        args |= {"moe_args": _expert_arguments(made), "moe_inter_dim": model.moe.moe_ffn_hidden_size}
     if (mla := model.mla) is not None:
         widths = {"qk_nope_head_dim": mla.qk_head_dim, "qk_rope_head_dim": mla.qk_pos_emb_head_dim}
         ranks = {"q_lora_rank": mla.q_lora_rank or 0, "kv_lora_rank": mla.kv_lora_rank, "v_head_dim": mla.v_head_dim}
         sizes = {"n_heads": model.num_attention_heads, "inter_dim": model.ffn_hidden_size, "n_dense_layers": 1}
-        return found | widths | ranks | sizes
+        return args | widths | ranks | sizes
     sizes = {"n_heads": model.num_attention_heads, "n_kv_heads": model.num_query_groups, "head_dim": model.kv_channels}
-    return found | sizes | {"hidden_dim": model.ffn_hidden_size, "qk_norm": model.qk_layernorm, "moe_enabled": kind.moe}
+    return args | sizes | {"hidden_dim": model.ffn_hidden_size, "qk_norm": model.qk_layernorm, "moe_enabled": kind.moe}
 
 
-def _experts(made: Made) -> Any:
+def _expert_arguments(made: Made) -> Any:
     moe, recipe = made.model.moe, made.workload.recipe
     assert moe is not None
     stated = {
@@ -113,34 +113,34 @@ def _experts(made: Made) -> Any:
         "use_grouped_mm": recipe.moe_grouped_gemm != "loop" and made.dtype == torch.bfloat16,
         "_debug_force_load_balance": bool(recipe.moe_router_force_load_balancing),
     }
-    return _filled(getattr(_found("moe"), "MoEArgs", None), "MoEArgs", stated)
+    return _known_arguments(getattr(_imported("moe"), "MoEArgs", None), "MoEArgs", stated)
 
 
-def _filled(kind: Any, name: str, stated: dict[str, Any]) -> Any:
-    """The arguments ``stated`` as this release's ``kind`` of them, None where it has no class of that ``name``."""
+def _known_arguments(kind: Any, name: str, stated: dict[str, Any]) -> Any:
+    """Returns the arguments ``stated`` as this release's ``kind``, None where it has no class of that ``name``."""
     known = {field.name for field in fields(kind)} if kind else set()
     if missing := sorted(set(stated) - known):
-        _unknown(f"{name} has no {', '.join(missing)}")
+        _wrong_release(f"{name} has no {', '.join(missing)}")
     return kind(**stated)
 
 
-def _cut(attention: Any, model: Model) -> None:
-    """Leaves of Llama's heads, whose width follows from their number, those of this rank: the block counts them by what
-    its products give, as under tensor parallelism."""
+def _resize_heads(attention: Any, model: Model) -> None:
+    """Leaves Llama's attention the heads of this rank, whose width follows from their number: the block counts them by
+    the outputs of its products, as under tensor parallelism."""
     queries, keys = model.num_attention_heads * model.kv_channels, model.num_query_groups * model.kv_channels
     for name, width in (("wq", queries), ("wk", keys), ("wv", keys)):
         setattr(attention, name, nn.Linear(model.hidden_size, width, bias=False))
     attention.wo = nn.Linear(queries, model.hidden_size, bias=False)
 
 
-def _found(name: str) -> Any:
+def _imported(name: str) -> Any:
     try:
         return import_module(f"{_MODELS}.{name}")
     except ImportError as error:
-        _unknown(str(error))
+        _wrong_release(str(error))
 
 
-def _unknown(why: str) -> NoReturn:
+def _wrong_release(why: str) -> NoReturn:
     try:
         found = f"torchtitan {metadata.version('torchtitan')}: {why}"
     except metadata.PackageNotFoundError:

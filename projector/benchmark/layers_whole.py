@@ -1,4 +1,4 @@
-"""Blocks of other libraries: whole ones, on one rank, between this package's embedding and head."""
+"""Whole blocks of other libraries, on one rank, between this package's embedding and head."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEVIATION = 0.02  # of initial weights (Megatron-LM --init-method-std; initiali
 
 
 class WholeSource:
-    """What such sources share. ``name``: of the library."""
+    """The common part of sources that take a library's whole blocks; ``name``: that of the library."""
 
     name = ""
 
@@ -34,8 +34,8 @@ class WholeSource:
         return Head(self._made)
 
     def placed(self, layer: nn.Module, call: Callable[[nn.Module, Tensor], Any]) -> nn.Module:
-        """``layer``, which was made without memory, as a layer on [tokens, hidden]; ``call`` runs it on [batch, length,
-        hidden]."""
+        """Returns ``layer``, which was made without memory, as a layer on [tokens, hidden]; ``call`` runs it on [batch,
+        length, hidden]."""
         layer.to_empty(device=self._made.place).to(self._made.weight_dtype)
         for weight in layer.parameters():
             nn.init.normal_(weight, std=_DEVIATION)
@@ -54,5 +54,5 @@ class _Layer(nn.Module):
         hidden = x.view(-1, self.length, x.shape[-1])
         with torch.autocast(x.device.type, dtype=self.cast, enabled=self.cast is not None):
             out = self.call(self.layer, hidden)
-        made: Tensor = out[0] if isinstance(out, tuple) else out
-        return made.to(x.dtype).flatten(0, 1)
+        hidden_out: Tensor = out[0] if isinstance(out, tuple) else out
+        return hidden_out.to(x.dtype).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""``project``: a training step out of layers, updates and collectives that are timed on the devices at hand.
+"""Makes a training step out of layers, updates and collectives that are timed on the devices at hand: ``project``.
 
 The configuration is shrunk to these devices (:mod:`projector.benchmark.shrink`), a shortened model is trained for some
 steps by as many ranks at once as there are, and the times at its seams are put back into the whole run: the schedule,
@@ -46,14 +46,14 @@ _STEPS = 60.0  # times the budget that all measurements together may take
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was asked of the devices, what they answered, and in what the shrunk run differs from the whole."""
+    """What was asked of the devices, their timings, and in what the shrunk run differs from the whole."""
 
     asked: Asked
     timings: Timings
     notes: tuple[str, ...]
 
     def eager(self, resolved: Resolved) -> str:
-        """A word where eager layers stand for fused ones; empty where they do not."""
+        """Returns a sentence where eager layers stand for fused ones, else an empty text."""
         names = ", ".join(eager(resolved, self.timings.source, self.asked))
         return f"eager layers stand for fused ones, the difference is priced: {names}" if names else ""
 
@@ -70,19 +70,19 @@ def project(
 ) -> Projection:
     """Returns one training step of ``workload`` on ``cluster``, from times taken on ``device`` and its neighbours.
 
-    ``artifact``: a file of timings; one that exists is used in place of the device, else it is written. ``layers``: whose
-    (:mod:`projector.benchmark.source`). ``budget``: seconds spent on each thing that is timed; ``most``: devices that do.
-    Under torchrun, srun or mpirun every rank calls this and gets the same answer; otherwise further processes are started
-    where the run has more than one rank.
+    ``artifact``: a file of timings; one that exists is used in place of the device, else it is written. ``layers``:
+    whose layers (:mod:`projector.benchmark.source`). ``budget``: seconds spent on each thing that is timed; ``most``:
+    how many devices time at most. Under torchrun, srun or mpirun every rank calls this and gets the same answer;
+    otherwise further processes are started where the run has more than one rank.
 
-    Raises what :func:`projector.projection.project` raises, and :class:`InputError` for a device with too little memory,
-    layers that are not installed, or an artifact of something else.
+    Raises what :func:`projector.projection.project` raises, and :class:`InputError` for a device with too little
+    memory, layers that are not installed, or an artifact of something else.
     """
     if artifact is not None and artifact.exists():
-        found = load(artifact, workload, cluster, device)
+        measurement = load(artifact, workload, cluster, device)
     else:
-        found = measure(workload, cluster, device, layers=layers, budget=budget, most=most, artifact=artifact)
-    return restore(found, workload, cluster)
+        measurement = measure(workload, cluster, device, layers=layers, budget=budget, most=most, artifact=artifact)
+    return restore(measurement, workload, cluster)
 
 
 def measure(
@@ -110,16 +110,16 @@ def measure(
 def keep(
     found: Mapping[str, Any], asked: Asked, notes: Sequence[str], device: Device, artifact: Path | None
 ) -> Measurement:
-    """Returns what ranks found, in ``artifact``. ``asked``, ``notes``: of :func:`planned`."""
+    """Returns the measurement of what ranks ``found``, kept in ``artifact``. ``asked``, ``notes``: see :func:`planned`."""
     timings = Timings.of(found, asked)
-    said = (*_instead(asked, timings.source, device), *notes, *timings.missing(asked))
+    remarks = (*_note_on_layers(asked, timings.source, device), *notes, *timings.missing(asked))
     if artifact is not None and launched.first():
-        files.save(artifact, timings, asked, said, device)
-    return Measurement(asked, timings, said)
+        files.save(artifact, timings, asked, remarks, device)
+    return Measurement(asked, timings, remarks)
 
 
-def _instead(asked: Asked, source: str, device: Device) -> tuple[str, ...]:
-    """A note where ``auto`` timed eager torch for a framework that has layers of its own."""
+def _note_on_layers(asked: Asked, source: str, device: Device) -> tuple[str, ...]:
+    """Returns a note where ``auto`` timed eager torch for a framework that has layers of its own."""
     from projector.benchmark import layers_megatron
 
     framework = asked.workload.framework
@@ -137,30 +137,30 @@ def _instead(asked: Asked, source: str, device: Device) -> tuple[str, ...]:
 def planned(
     workload: Workload, cluster: Cluster, device: Device, *, layers: str, budget: float, most: int | None = None
 ) -> tuple[Asked, tuple[str, ...]]:
-    """Returns what :func:`measure` will time, and in what that differs from the whole. Raises, as it does, before
-    anything runs."""
+    """Returns what :func:`measure` will time, and in what that differs from the whole run. Raises before anything runs,
+    as :func:`measure` does."""
     named, others = cluster.gpu.name in catalogue.gpu_names(), device.known and cluster.gpu.name != device.gpu
     if cluster.gpu.vendor != device.vendor or (named and (others or " MIG " in device.title)):
         expected = f"a cluster of {device.title}: times taken there say nothing of {cluster.gpu.title}"
         raise InputError([Problem("--cluster", "gpu", cluster.gpu.name, expected)])
     resolved = projection.project(workload, cluster).resolved
     refuse(resolved)
-    joined = launched.launched()
-    if joined and most not in (None, joined.size):
-        expected = f"{joined.size}, or nothing: {joined.by} started as many ranks"
+    job = launched.launched()
+    if job and most not in (None, job.size):
+        expected = f"{job.size}, or nothing: {job.by} started as many ranks"
         raise InputError([Problem("--benchmark-gpus", "", most, expected)])
-    devices = joined.size if joined else _devices(device, most)
+    devices = job.size if job else _device_count(device, most)
     shrunk = shrink_to(resolved.workload, devices)
     if narrow(resolved.workload.recipe, shrunk.tp, layers, device):
         shrunk = shrink_to(resolved.workload, devices, narrow=True)
-    if joined and shrunk.ranks != joined.size:
+    if job and shrunk.ranks != job.size:
         expected = f"{shrunk.ranks}: what tp, ep and the {workload.gpus} ranks of the run divide"
-        raise InputError([Problem(joined.by, "ranks", joined.size, expected)])
+        raise InputError([Problem(job.by, "ranks", job.size, expected)])
     asked = replace(
-        _asked(resolved, shrunk, cluster, layers, budget), beside=_beside(shrunk, workload, cluster, device)
+        _asked(resolved, shrunk, cluster, layers, budget), beside=_processes_beside(shrunk, workload, cluster, device)
     )
     if device.type != "cpu":  # the nominal host of the catalogue has one process
-        asked = replace(asked, collectives=tuple(placed(each, joined, shrunk.tp) for each in asked.collectives))
+        asked = replace(asked, collectives=tuple(placed(each, job, shrunk.tp) for each in asked.collectives))
     check_memory(asked, device)
     refuse_busy(device, shrunk.ranks)
     return asked, shrunk.notes
@@ -182,14 +182,14 @@ def narrow(recipe: Recipe, tp: int, layers: str, device: Device) -> bool:
     return True
 
 
-def _beside(shrunk: Shrunk, whole: Workload, cluster: Cluster, device: Device) -> int:
-    """Processes that compute while one rank is timed: cores of a host share its memory and caches, GPUs have their own."""
+def _processes_beside(shrunk: Shrunk, whole: Workload, cluster: Cluster, device: Device) -> int:
+    """Returns the processes that compute while a rank is timed: cores share memory and caches, GPUs have their own."""
     if device.type != "cpu" or shrunk.ranks > 1:
         return 1
     return min(whole.gpus, cluster.gpus_per_node, processes.available(device))
 
 
-def _devices(device: Device, most: int | None) -> int:
+def _device_count(device: Device, most: int | None) -> int:
     here = processes.available(device)
     if most is not None and most > here:
         raise InputError([Problem("--benchmark-gpus", "", most, f"at most {here}: as many devices are at hand")])
@@ -197,8 +197,8 @@ def _devices(device: Device, most: int | None) -> int:
 
 
 def load(path: Path, workload: Workload, cluster: Cluster, device: Device | None = None) -> Measurement:
-    """The measurement of a file, which may be of a run with another pipeline, batch, or number of layers or ranks, as long
-    as one rank's layers are the same. Raises :class:`InputError` for one of another device or version, or other layers."""
+    """Returns the measurement of a file, which may be of a run with another pipeline, batch, or number of layers or ranks,
+    if one rank's layers are the same. Raises :class:`InputError` for another device or version, or other layers."""
     document = files.read(path)
     resolved = projection.project(workload, cluster).resolved
     refuse(resolved)
@@ -224,33 +224,33 @@ def restore(found: Measurement, workload: Workload, cluster: Cluster) -> Project
 def _run(asked: Asked, device: Device, save: Callable[[Any], object], artifact: Path | None) -> Mapping[str, Any]:
     kept: list[Any] = []
 
-    def heard(found: Any) -> None:
-        save(found)
-        kept.append(found)
+    def keep_result(result: Any) -> None:
+        save(result)
+        kept.append(result)
 
-    joined = launched.launched()
+    job = launched.launched()
     try:
         processes_here = max(asked.ranks, asked.beside)
-        if joined is None and processes_here > 1:
+        if job is None and processes_here > 1:
             limit = _START + _STEPS * asked.budget * (1 + len(asked.stages) + len(asked.collectives))
             threads = processes.threads_of(device, processes_here)
-            job = processes.JobFile(_TASK, asked, device.place, threads, processes_here, limit)
-            started: Mapping[str, Any] = processes.launch(job, heard)
+            job_file = processes.JobFile(_TASK, asked, device.place, threads, processes_here, limit)
+            started: Mapping[str, Any] = processes.launch(job_file, keep_result)
             return started
         from projector.benchmark.task import run
 
         processes.joined(device)
-        return run(asked, device, heard)
+        return run(asked, device, keep_result)
     except RuntimeError as error:  # torch's out of memory, and errors of NCCL and gloo, are such
         problem = Problem(launched.place(), device.place, processes.said(error), "a measurement that runs to its end")
-        raise InputError([_with_rest(problem, kept, artifact)]) from None
+        raise InputError([_with_kept_times(problem, kept, artifact)]) from None
     except InputError as error:
-        raise InputError([_with_rest(problem, kept, artifact) for problem in error.problems]) from None
+        raise InputError([_with_kept_times(problem, kept, artifact) for problem in error.problems]) from None
 
 
-def _with_rest(problem: Problem, kept: Sequence[object], artifact: Path | None) -> Problem:
-    """``problem`` with what is left of the measurement."""
-    rest = f"; {artifact} has what was timed before, --load-benchmark prices the rest" if kept and artifact else ""
+def _with_kept_times(problem: Problem, results: Sequence[object], artifact: Path | None) -> Problem:
+    """Returns ``problem``, with a word on the file that has what was timed before."""
+    rest = f"; {artifact} has what was timed before, --load-benchmark prices the rest" if results and artifact else ""
     return replace(problem, expected=problem.expected + rest)
 
 
@@ -273,7 +273,7 @@ def _asked(resolved: Resolved, shrunk: Shrunk, cluster: Cluster, layers: str, bu
     )
 
 
-# Whether the devices at hand have the memory that a measurement takes; where not, which smaller one they have it for.
+# Memory: whether the devices at hand have what a measurement takes, else which smaller one would fit.
 _ROOM = 0.9  # share of the free memory that a measurement may need
 _GIB = 2.0**30
 #: Bytes of a weight in an update that is timed by itself: itself, its gradient and Adam's moments in fp32; of 16 bits with
@@ -282,28 +282,28 @@ _STATE, _STATE_16, _BESIDE = 16.0, 20.0, 1.015
 
 
 def needed(asked: Asked, workload: Workload | None = None) -> float:
-    """Returns the bytes of one rank: the shortened model in training (one layer of each kind), then a whole stage's
-    update."""
+    """Returns the bytes of one rank: the greater of the shortened model in training (one layer of each kind), and a
+    whole stage's update."""
     work = workload or asked.workload
     short = resolve(replace(work, model=_short(work.model, asked), framework=work.framework))
-    found = plan(short, catalogue.gpu("cpu")).allocated
+    training = plan(short, catalogue.gpu("cpu")).allocated
     weights = sum(lower.layer(part.kind, short).owned.total * part.count for part in asked.parts)
     share = max((stage.share for stage in asked.stages), default=1.0)
     state = _BESIDE * (_STATE if work.recipe.precision == "fp32" else _STATE_16)
     return max(
-        found, state * share * (weights + 2.0 * work.padded_vocab_size * work.model.hidden_size / work.recipe.tp)
+        training, state * share * (weights + 2.0 * work.padded_vocab_size * work.model.hidden_size / work.recipe.tp)
     )
 
 
 def check_memory(asked: Asked, device: Device) -> None:
-    """Raises :class:`InputError` where that is more than is free, with a change after which it would fit."""
+    """Raises :class:`InputError` where :func:`needed` is more than is free, with a change after which it would fit."""
     ranks = max(asked.ranks, asked.beside) if device.type == "cpu" else 1  # processes share the memory of a host
     free = device.free_bytes() * _ROOM / ranks
     wanted = needed(asked)
     if wanted <= free:
         return
     once = ((text, asked, work) for text, work in _smaller(asked.workload))
-    piped = _piped(asked, dict(_smaller(asked.workload)))
+    piped = _with_more_stages(asked, dict(_smaller(asked.workload)))
     fits = next((text for text, less, work in (*once, *piped) if needed(less, work) <= free), "")
     expected = f"at most {free / _GIB:.2f} GiB of {device.title}: " + (
         f"with {fits} it would fit" if fits else "no smaller batch, sequence or share of the model fits either"
@@ -312,7 +312,7 @@ def check_memory(asked: Asked, device: Device) -> None:
 
 
 def _smaller(work: Workload) -> Iterator[tuple[str, Workload]]:
-    """Smaller measurements, the mildest first."""
+    """Yields smaller measurements and what makes each smaller, the mildest first."""
     recipe, model = work.recipe, work.model
     one = replace(recipe, micro_batch_size=1, global_batch_size=max(1, work.dp))
     if recipe.micro_batch_size > 1:
@@ -330,8 +330,8 @@ def _smaller(work: Workload) -> Iterator[tuple[str, Workload]]:
             yield f"{ranks} times the tp", replace(work, model=_narrow(model, ranks), recipe=one)
 
 
-def _piped(asked: Asked, others: Mapping[str, Workload]) -> Iterator[tuple[str, Asked, Workload]]:
-    """Fewer layers of each kind on a rank, alone and with other shares: what one stage updates is timed as a whole."""
+def _with_more_stages(asked: Asked, others: Mapping[str, Workload]) -> Iterator[tuple[str, Asked, Workload]]:
+    """Yields fewer layers of each kind on a rank, alone and with other shares: a stage's update is timed as a whole."""
     for text, work in {"": asked.workload, **others}.items():
         for stages in (2, 4, 8, 16, 32, 64):
             parts = tuple(replace(part, count=-(-part.count // stages)) for part in asked.parts)

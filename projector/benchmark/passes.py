@@ -1,4 +1,4 @@
-"""The memory-bound kernels that torch can run: what each reads and writes per element, and how to set it up.
+"""Lists the memory-bound kernels that torch can run: what each reads and writes per element, and how to set it up.
 
 ``elements`` count what the first output (of a reduction: the input) holds. Bytes are those of the algorithm, each
 tensor once, as operators count them.
@@ -34,14 +34,14 @@ class Tensors:
         return self.torch.randperm(self.rows, device=self.device.place)
 
     def drawn(self) -> Any:
-        """As many numbers of rows, drawn one by one."""
+        """Returns as many numbers of rows as there are rows, drawn one by one."""
         return self.torch.randint(self.rows, (self.rows,), device=self.device.place)
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One kernel of ``kind``: bytes ``read`` and ``written`` per element, kernels launched, width of a row; ``build`` makes
-    its tensors and returns what runs the kernel once."""
+    """One kernel of ``kind``: bytes ``read`` and written (``write``) per element, kernels launched, width of a row;
+    ``build`` makes its tensors and returns what runs the kernel once."""
 
     kind: str
     name: str
@@ -84,8 +84,8 @@ def _adam(x: Tensors) -> Callable[[], object]:
     weight, gradient, first = (x.fp32() for _ in range(3))
     second, step = first.abs(), x.torch.ones((), device=x.device.place)
     tensors: Any = ([weight], [gradient], [first], [second], [], [step])
-    how = {"lr": 1e-4, "beta1": 0.9, "beta2": 0.95, "weight_decay": 0.1, "eps": 1e-8}
-    return partial(x.torch._fused_adamw_, *tensors, **how, amsgrad=False, maximize=False)
+    options = {"lr": 1e-4, "beta1": 0.9, "beta2": 0.95, "weight_decay": 0.1, "eps": 1e-8}
+    return partial(x.torch._fused_adamw_, *tensors, **options, amsgrad=False, maximize=False)
 
 
 #: Every pass; those of one kind differ in what they read and write. Bytes per element: two for bf16, four for fp32.

@@ -1,4 +1,4 @@
-"""What no device here can show, priced: collectives of more ranks than are at hand, by what smaller ones took."""
+"""Prices what no device here can show: collectives of more ranks than are at hand, by what smaller ones took."""
 
 from __future__ import annotations
 
@@ -25,62 +25,62 @@ _SURROUNDING = ("dp", "dp_shard", "dp_replicate", "edp", "edp_shard", "edp_repli
 
 
 class Price:
-    """Seconds of collectives around the layers: as timed at their very size; else the model's, times what timed ones of
-    their kind take over what the model says of them."""
+    """Seconds of collectives around the layers: as timed at their very size; else the model's, times the ratio of timed
+    to modelled seconds of their kind."""
 
     def __init__(self, resolved: Resolved, cluster: Cluster, timings: Timings, asked: Asked) -> None:
         self._resolved, self._asked = resolved, asked
         self._shapes = groups(resolved.workload.recipe, resolved.workload.gpus, cluster)
         self._timed = dict(timings.collectives)
         self._placed = {each: _here(each, cluster) for each in self._timed}
-        ours = efficiency.of(cluster.gpu)
-        self._model = Pricing(self._shapes, cluster, ours)
-        self._here = {each: Pricing({each.group: shape}, cluster, ours) for each, shape in self._placed.items()}
+        constants = efficiency.of(cluster.gpu)
+        self._model = Pricing(self._shapes, cluster, constants)
+        self._here = {each: Pricing({each.group: shape}, cluster, constants) for each, shape in self._placed.items()}
         self.exact = True
 
     def __call__(self, op: Collective) -> float:
         if self._asked.sharded and not is_message(op):
             return 0.0  # timed inside the layers
-        each = possible(op, self._shapes, self._asked.ranks, self._resolved)
-        found = None if each is None else self._timed.get(each)
-        if each is not None and found is not None and self._alike(op, each):
-            return found.median
+        timeable = possible(op, self._shapes, self._asked.ranks, self._resolved)
+        times = None if timeable is None else self._timed.get(timeable)
+        if timeable is not None and times is not None and self._alike(op, timeable):
+            return times.median
         self.exact = False
         priced = self._model.seconds(op)
-        near = None if each is None else self._nearest(each)
-        if near is None:
+        nearest = None if timeable is None else self._nearest(timeable)
+        if nearest is None:
             return priced
-        said = self._here[near].seconds(replace(op, group=near.group, bytes=float(near.bytes)))
-        return priced * self._timed[near].median / said if said > 0 else priced
+        modelled = self._here[nearest].seconds(replace(op, group=nearest.group, bytes=float(nearest.bytes)))
+        return priced * self._timed[nearest].median / modelled if modelled > 0 else priced
 
     def _alike(self, op: Collective, each: CollectiveWanted) -> bool:
-        """Whether ``op`` is of as many ranks as were timed, on nodes that hold as many of them."""
+        """Returns whether ``op`` is of as many ranks as were timed, on nodes that hold as many of them."""
         shape = self._shapes.get(op.group)
         return each.size == _size(op, self._shapes) and (shape is None or self._placed[each].nodes == shape.nodes)
 
     def _nearest(self, each: CollectiveWanted) -> CollectiveWanted | None:
-        """Of the timed ones of its kind the one nearest in bytes: what another run of the same layers sends."""
-        alike = [timed for timed in self._timed if timed.kind == each.kind]
-        return min(alike, key=lambda timed: abs(math.log(timed.bytes / each.bytes)), default=None)
+        """Returns the timed collective of the kind that is nearest in bytes: other runs of the same layers send it."""
+        candidates = [timed for timed in self._timed if timed.kind == each.kind]
+        return min(candidates, key=lambda timed: abs(math.log(timed.bytes / each.bytes)), default=None)
 
 
 def _here(each: CollectiveWanted, cluster: Cluster) -> GroupShape:
     return GroupShape(each.size, each.per_node or min(each.size, cluster.gpus_per_node))
 
 
-def placed(each: CollectiveWanted, found: Launched | None, tp: int) -> CollectiveWanted:
-    """``each`` with the ranks that it has on a node when those that ``found`` says time it (None: of one host): those of all
-    data parallelism lie ``tp`` apart, others side by side (:func:`projector.benchmark.exchange.groups_of`)."""
-    if found is None:
-        return replace(each, per_node=each.size)
-    stride = tp if each.group == "dp" and each.size * tp == found.size else 1
-    return replace(each, per_node=max(1, min(each.size, found.local_size // stride)))
+def placed(collective: CollectiveWanted, job: Launched | None, tp: int) -> CollectiveWanted:
+    """Returns ``collective`` with its ranks on a node when those of ``job`` time it (None: of one host): the ranks of
+    all data parallelism lie ``tp`` apart, others side by side (:func:`projector.benchmark.exchange.groups_of`)."""
+    if job is None:
+        return replace(collective, per_node=collective.size)
+    stride = tp if collective.group == "dp" and collective.size * tp == job.size else 1
+    return replace(collective, per_node=max(1, min(collective.size, job.local_size // stride)))
 
 
 def possible(
     op: Collective, shapes: Mapping[str, GroupShape], ranks: int, resolved: Resolved
 ) -> CollectiveWanted | None:
-    """``op`` as ``ranks`` ranks can time it; None for a group of one, or where there is one rank."""
+    """Returns ``op`` as ``ranks`` ranks can time it; None for a group of one, or where there is one rank."""
     size = _size(op, shapes)
     here = next(part for part in range(min(size, ranks), 0, -1) if ranks % part == 0)
     if size <= 1 or here <= 1 or op.bytes <= 0 or not (is_message(op) or op.group in _SURROUNDING):
@@ -92,18 +92,18 @@ def possible(
 
 
 def _size(op: Collective, shapes: Mapping[str, GroupShape]) -> int:
-    """Returns the ranks of its group; of a message between stages its two ends."""
+    """Returns the ranks of the collective's group; a message between stages has two ends."""
     if is_message(op):
         return 2
     return shapes[op.group].size if op.group in shapes else 1
 
 
 def is_message(op: Collective) -> bool:
-    """Returns whether it goes from one pipeline stage to the next."""
+    """Returns whether ``op`` goes from one pipeline stage to the next."""
     return op.kind == "send_recv"
 
 
-# The blocks of a run under the names that their times have.
+# Blocks of a run, under the names of their times.
 @dataclass(frozen=True)
 class Named:
     """One virtual stage: its blocks and their names (``embedding``, ``layer …``, ``head``)."""
@@ -113,7 +113,7 @@ class Named:
     wanted: tuple[PartWanted, ...]
 
     def each(self) -> Iterator[tuple[str, StageBlock, PartWanted | None]]:
-        """Name and block of each, and the layer that stands for it (None: an end of the model)."""
+        """Returns the name and block of each part, and the layer that stands for it (None: an end of the model)."""
         layers = {part.key: part for part in self.wanted}
         return ((key, part, layers.get(key)) for key, part in zip(self.keys, self.parts, strict=True))
 
@@ -122,7 +122,7 @@ def stages_of(resolved: Resolved) -> tuple[Named, ...]:
     """Returns the virtual stages in pipeline order."""
     recipe = resolved.workload.recipe
     whole = recipe.recompute_granularity == "full"
-    found = []
+    stages = []
     for chunk in compositions(resolved.workload.model, recipe)[1]:
         blocks = parts(resolved, chunk)
         keys, wanted = ["embedding"] * chunk.embedding, []
@@ -130,14 +130,14 @@ def stages_of(resolved: Resolved) -> tuple[Named, ...]:
             replayed = whole and layer.recomputed
             wanted.append(PartWanted(key_of(layer.kind, replayed), layer.kind, replayed, 1))
         keys += [part.key for part in wanted] + ["head"] * chunk.head
-        found.append(Named(tuple(keys), blocks, tuple(wanted)))
-    return tuple(found)
+        stages.append(Named(tuple(keys), blocks, tuple(wanted)))
+    return tuple(stages)
 
 
 def layer_kinds(resolved: Resolved, stages: Sequence[Named]) -> tuple[PartWanted, ...]:
-    """Every kind of layer, with how many of it the pipeline rank with most of it holds."""
+    """Returns every kind of layer, with the largest number of it on one pipeline rank."""
     kinds = {part.key: part for stage in stages for part in stage.wanted}
-    held = [Counter(key for v in own for key in stages[v].keys) for own in _placement(resolved)]
+    held = [Counter(key for number in rank for key in stages[number].keys) for rank in _placement(resolved)]
     return tuple(
         PartWanted(key, part.kind, part.replayed, max(counts[key] for counts in held)) for key, part in kinds.items()
     )
@@ -146,13 +146,13 @@ def layer_kinds(resolved: Resolved, stages: Sequence[Named]) -> tuple[PartWanted
 def updates(resolved: Resolved, stages: Sequence[Named], sharded: bool) -> tuple[StageWanted, ...]:
     """Returns what every pipeline rank updates. ``sharded``: layers are shards already when they are timed."""
     dense, expert = (1, 1) if sharded else resolved.execution.data_parallel.shards(resolved.workload)
-    found = []
-    for own in _placement(resolved):
-        counts = Counter(key for v in own for key in stages[v].keys)
+    ranks = []
+    for numbers in _placement(resolved):
+        counts = Counter(key for v in numbers for key in stages[v].keys)
         name = ", ".join(f"{count} x {key}" for key, count in sorted(counts.items()))
         name += f"; 1/{dense} of it, 1/{expert} of its experts" if dense * expert > 1 else ""
-        found.append(StageWanted(name, tuple(sorted(counts.items())), 1.0 / dense, 1.0 / expert))
-    return tuple(found)
+        ranks.append(StageWanted(name, tuple(sorted(counts.items())), 1.0 / dense, 1.0 / expert))
+    return tuple(ranks)
 
 
 def _placement(resolved: Resolved) -> Sequence[Sequence[int]]:

@@ -1,4 +1,4 @@
-"""What a device really does: product rates by type, stream rates by kind, attention, launch cost, memory, exponentials."""
+"""Measures what a device really does: rates of products, streams and attention, launches, memory, exponentials."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def probe(
     device: Device, watch: Stopwatch, largest: int | None = None, told: Callable[[str], None] = unheard
 ) -> Probed:
     """Times products up to ``largest`` (edge; default by device), streams, attention and launches on ``device``."""
-    began = time.monotonic()
+    start = time.monotonic()
     edge = largest or _LARGEST[device.type]
     facts = _facts(device)  # before anything is allocated: free memory is one of them
     skipped: list[str] = []
     timed = _Timed(device, watch, skipped, told)
-    gemms = [taken for dtype in _TYPES[device.type] for taken in timed.jobs(_gemms(device, dtype, edge))]
+    gemms = [kernel for dtype in _TYPES[device.type] for kernel in timed.jobs(_gemms(device, dtype, edge))]
     attentions = list(timed.jobs(_attentions(device, edge)))
     streams = list(timed.streams(edge))
     told("launch")
@@ -90,7 +90,7 @@ def probe(
         exponentials=max(_exponentials(device, edge), _known_exponentials(device, facts)),
         facts=facts,
         skipped=tuple(dict.fromkeys(skipped)),
-        seconds=time.monotonic() - began,
+        seconds=time.monotonic() - start,
     )
 
 
@@ -108,7 +108,7 @@ class _Timed:
                 yield taken
 
     def streams(self, edge: int) -> Iterator[TimedKernel]:
-        """Every pass once, on so many bytes that they come from memory (fewer for a small probe)."""
+        """Yields every pass, timed on so many bytes that they come from memory (fewer for a small probe)."""
         nbytes = min(max(_CACHES * self.device.cache_bytes(), _LEAST_STREAM), _MOST_STREAM, 16 * edge * edge)
         for each in PASSES:
             rows = max(1, int(nbytes / (each.read + each.write) / each.width))
@@ -135,7 +135,7 @@ class _Timed:
 
 
 def _gemms(device: Device, dtype: str, edge: int) -> Iterator[Job]:
-    """Square and oblong products from the edge down to an eighth of it, in the layout of a forward pass."""
+    """Yields square and oblong products from the edge down to an eighth of it, in the layout of a forward pass."""
     for size in (edge, edge // 2, edge // 4, edge // 8):
         for m, n, k in ((size, size, size), (size, 2 * size, size // 2), (2 * size, size // 2, size)):
             narrow = dtype == "fp8"
@@ -163,7 +163,7 @@ def _attentions(device: Device, edge: int) -> Iterator[Job]:
 
 
 def _host_launch(device: Device, tiny: Any) -> float:
-    """Host seconds to issue one small kernel through torch, the device being far behind."""
+    """Returns the host seconds to issue one small kernel through torch, the device being far behind."""
     add = device.torch.add
     times = []
     for _ in range(5):
@@ -177,7 +177,7 @@ def _host_launch(device: Device, tiny: Any) -> float:
 
 
 def _exponentials(device: Device, edge: int) -> float:
-    """Exponentials per second of data that sit in the cache: an upper limit of the rate of softmax."""
+    """Returns the exponentials per second of data that sit in the cache: an upper limit of the rate of softmax."""
     count = max(1024, min(device.cache_bytes() // 32, edge * edge))
     x, torch = filled(device, (count,), device.torch.float32), device.torch
     out = torch.empty_like(x)
@@ -186,12 +186,12 @@ def _exponentials(device: Device, edge: int) -> float:
 
 
 def _known_exponentials(device: Device, facts: dict[str, Fact]) -> float:
-    """Of a GPU the rate of the catalogue's devices of its architecture: what torch runs alone waits for its launch and for
-    the cache, and would make attention several times too slow."""
+    """Returns, for a GPU, the rate of the catalogue's devices of its architecture: what torch runs alone waits for its
+    launch and for the cache, and would make attention several times too slow."""
     if device.type == "cpu":
         return 0.0
-    alike = [gpu.exp_per_clock_per_cu for gpu in map(catalogue.gpu, catalogue.gpu_names()) if gpu.arch == device.arch]
-    return max(alike, default=0.0) * facts["compute_units"].value * facts["clock_mhz"].value * 1e6
+    rates = [gpu.exp_per_clock_per_cu for gpu in map(catalogue.gpu, catalogue.gpu_names()) if gpu.arch == device.arch]
+    return max(rates, default=0.0) * facts["compute_units"].value * facts["clock_mhz"].value * 1e6
 
 
 def _facts(device: Device) -> dict[str, Fact]:

@@ -1,4 +1,4 @@
-"""Ranks that time together: those that a launcher started, or processes that are started here, one a device."""
+"""Starts and joins the ranks that time together: those of a launcher, or processes started here, one a device."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _MEETS_ELSEWHERE = ("MASTER_ADDR", "MASTER_PORT")  # of the shell: ranks that ar
 
 @dataclass(frozen=True)
 class JobFile:
-    """What a rank reads when it starts: ``task`` (``module:function``, called with ``payload``, its device, and what keeps
-    results) and how it runs; ``where``: what an error is said of; ``limit``: seconds."""
+    """What a rank reads when it starts: ``task`` (``module:function``, called with ``payload``, its device, and what
+    keeps results) and how it runs; ``where``: whom an error is blamed on; ``limit``: seconds."""
 
     task: str
     payload: object
@@ -65,7 +65,7 @@ def available(device: Device) -> int:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Returns the cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -80,14 +80,14 @@ def threads_of(device: Device, ranks: int) -> int:
 
 def joined(device: Device) -> None:
     """Joins the ranks of the launcher, once. Raises :class:`InputError` where they cannot reach each other."""
-    dist, found = device.torch.distributed, launched()
-    if found is None or dist.is_initialized():
+    dist, job = device.torch.distributed, launched()
+    if job is None or dist.is_initialized():
         return
-    own = "env://" if found.by == "torchrun" else meeting(found)
+    address = "env://" if job.by == "torchrun" else meeting(job)
     try:
-        dist.init_process_group(BACKENDS[device.type], own, rank=found.rank, world_size=found.size, timeout=WAIT)
+        dist.init_process_group(BACKENDS[device.type], address, rank=job.rank, world_size=job.size, timeout=WAIT)
     except (RuntimeError, ValueError) as error:
-        raise InputError([Problem(found.by, own, said(error), "ranks that reach each other")]) from None
+        raise InputError([Problem(job.by, address, said(error), "ranks that reach each other")]) from None
     if (
         BACKENDS[device.type] == "gloo"
     ):  # whose threads abort an interpreter that ends beside them after a rank was lost
@@ -95,17 +95,17 @@ def joined(device: Device) -> None:
 
 
 def launch(job: JobFile, kept: Callable[[Any], None] | None = None, told: Callable[[str], None] | None = None) -> Any:
-    """Starts ``job.ranks`` processes and waits for them; what rank 0's task returned (JSON).
+    """Starts ``job.ranks`` processes, waits for them and returns the result of rank 0's task (JSON).
 
-    Raises :class:`InputError` with the error of a rank that failed; the others are ended, and ``kept`` hears what rank 0
-    had found until then. ``told`` hears every line that rank 0 prints.
+    Raises :class:`InputError` with the error of a rank that failed; the others are ended, and ``kept`` is called with
+    what rank 0 had found until then. ``told`` is called with every line that rank 0 prints.
     """
     with tempfile.TemporaryDirectory(prefix="projector-") as folder:
         path = Path(folder)
         (path / _JOB).write_bytes(pack(replace(job, payload=None), JobFile))
         (path / _PAYLOAD).write_bytes(pack(job.payload, _task(job.task)[1]))
         ranks = _spawned(job, path)
-        failed = watched(ranks, job.limit, _Heard(path / "out0", told).tell if told else int)
+        failed = watched(ranks, job.limit, _PrintedLines(path / "out0", told).tell if told else int)
         result = path / _RESULT
         if failed is not None:
             if kept is not None and result.exists():
@@ -123,14 +123,14 @@ def given(folder: Path) -> tuple[JobFile, Callable[..., Any]]:
 
 
 def _task(text: str) -> tuple[Callable[..., Any], Any]:
-    """The function ``module:function``, and the type that it declares for its payload."""
+    """Returns the function ``module:function``, and the type that it declares for its payload."""
     module, _, name = text.partition(":")
     task = getattr(importlib.import_module(module), name)
     declared = [kind for of, kind in typing.get_type_hints(task).items() if of != "return"]
     return task, declared[0] if declared else object
 
 
-class _Heard:
+class _PrintedLines:
     """Passes on every line that rank 0 prints, once."""
 
     def __init__(self, path: Path, told: Callable[[str], None]) -> None:
@@ -144,24 +144,24 @@ class _Heard:
 
 
 def _spawned(job: JobFile, folder: Path) -> list[subprocess.Popen[bytes]]:
-    """Processes that join by :func:`meet`; what rank r prints goes to ``out<r>`` of ``folder``, its errors to ``log<r>``."""
+    """Starts processes that join by :func:`meet`; rank r prints to ``out<r>`` of ``folder``, errors to ``log<r>``."""
     root = str(Path(__file__).resolve().parents[2])  # a checkout that was never installed
     paths = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), root) if part)
     shared = {"WORLD_SIZE": str(job.ranks), "LOCAL_WORLD_SIZE": str(job.ranks), "OMP_NUM_THREADS": str(job.threads)}
     shared |= {"PYTHONPATH": paths, _MEETING: (folder.resolve() / "store").as_uri(), _PARENT: str(os.getpid())}
     outer = {name: value for name, value in os.environ.items() if name not in _MEETS_ELSEWHERE}
-    made = []
+    started = []
     for rank in range(job.ranks):
-        own = {**outer, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        environment = {**outer, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
         with (folder / f"out{rank}").open("wb") as out, (folder / f"log{rank}").open("wb") as log:
             command = [sys.executable, "-m", "projector.benchmark.worker", str(folder)]
-            made.append(subprocess.Popen(command, env=own, stdout=out, stderr=log))
-    return made
+            started.append(subprocess.Popen(command, env=environment, stdout=out, stderr=log))
+    return started
 
 
 def end_with_parent() -> None:
-    """A rank that :func:`launch` started ends when the process that did is killed: else it would hold its GPU for ever, in a
-    collective that nobody joins. Only Linux tells."""
+    """Makes a rank that :func:`launch` started end when its parent is killed: else it would hold its GPU for ever, in a
+    collective that nobody joins. Only Linux tells a process of that."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() != int(os.environ[_PARENT]):  # while this one was starting
@@ -176,9 +176,9 @@ def meet(kind: str, rank: int, ranks: int) -> None:
 
 
 def watched(ranks: Sequence[subprocess.Popen[bytes]], limit: float, look: Callable[[], object] = int) -> int | None:
-    """Waits until all are done; the rank that failed first, or did not end in ``limit`` seconds: the others are ended.
+    """Waits for all ranks; returns the one that failed first, or did not end in ``limit`` seconds, and ends the others.
 
-    None where none failed. ``look`` is called while they run.
+    Returns None where none failed. ``look`` is called while they run.
     """
     ends = time.monotonic() + limit
     try:
@@ -200,7 +200,7 @@ def watched(ranks: Sequence[subprocess.Popen[bytes]], limit: float, look: Callab
 
 
 def _first_failure(ranks: Sequence[subprocess.Popen[bytes]], codes: Sequence[int | None]) -> int:
-    """Of several, the one that was killed: the others die of having lost it."""
+    """Returns, of several, the rank that was killed: the others die of having lost it."""
     if not any(code is not None and code < 0 for code in codes):
         time.sleep(_LAST_WORDS)
         codes = [each.poll() for each in ranks]
@@ -208,7 +208,7 @@ def _first_failure(ranks: Sequence[subprocess.Popen[bytes]], codes: Sequence[int
 
 
 def failure(where: str, log: Path, rank: int, code: int | None) -> Problem:
-    """Returns what rank ``rank`` died of, by what it wrote into ``log`` and its exit ``code``."""
+    """Returns a problem that says what rank ``rank`` died of, by what it wrote into ``log`` and its exit ``code``."""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     plain = [re.sub(r"^\[rank[0-9]+\]:\s?", "", line) for line in lines]
     last = next((line for line in reversed(plain) if _ERROR.match(line)), "") or " | ".join(plain[-_LINES:])[-600:]

@@ -1,5 +1,5 @@
-"""What the layers that are timed leave out of a run: refused before anything is timed, or put back as the difference
-between two priced runs, the one that is projected and the one that ran."""
+"""Deals with what the timed layers leave out of a run: it is refused before anything is timed, or put back as the
+difference between two priced runs, the one that is projected and the one that ran."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _PLAIN_LOSS = ("none", "unfused", "fp32")
 _EAGER = {"cross_entropy_fusion": "unfused", "cuda_graph_scope": None}
 #: Fields of a recipe that say how a layer is split; the timed run has its own.
 _SPLIT = ("tp", "ep", "etp", "seq_length", "micro_batch_size", "global_batch_size", "precision", "fp8_recipe")
-#: What 8-bit linears through torch lack.
+#: Fields of a recipe that 8-bit linears through torch do not follow, with what runs instead.
 _NARROW = {
     "fp8_param_gather": False,
     "fp8_dot_product_attention": False,
@@ -65,9 +65,9 @@ def refuse(resolved: Resolved) -> None:
     model, recipe = resolved.workload.model, resolved.workload.recipe
     odd = [kind for kind in dict.fromkeys(model.layer_kinds) if not kind.plain or kind.window is not None]
     parts = [each for each in (model, model.moe, model.mla) if each is not None]
-    stated = [f.name for part in parts for f in fields(part) if getattr(part, f.name) != f.default]
-    lacking = [name for name in stated if name not in _MADE]
-    why = {
+    changed = [f.name for part in parts for f in fields(part) if getattr(part, f.name) != f.default]
+    lacking = [name for name in changed if name not in _MADE]
+    reasons = {
         f"live layers with {', '.join(lacking)}": bool(lacking),
         "live layers of multi-token prediction": bool(model.mtp_num_layers),
         f"live layers other than full attention with an MLP or experts ({', '.join(k.name for k in odd)})": bool(odd),
@@ -76,32 +76,32 @@ def refuse(resolved: Resolved) -> None:
         f"live updates by {recipe.optimizer}": recipe.optimizer not in _ADAM,
         "live updates on the host": bool(recipe.optimizer_cpu_offload or recipe.offload_optimizer_states),
     }
-    found = [text for text, applies in why.items() if applies]
-    if found:
-        raise Unsupported("; ".join(found))
+    refused = [text for text, applies in reasons.items() if applies]
+    if refused:
+        raise Unsupported("; ".join(refused))
 
 
 def eager(resolved: Resolved, source: str, asked: Asked) -> tuple[str, ...]:
-    """Switches by which the run fuses what the layers of ``source`` run kernel by kernel."""
+    """Returns the switches by which the run fuses what the layers of ``source`` run kernel by kernel."""
     recipe, fusion = resolved.workload.recipe, resolved.execution.fusion
     names = _FUSED if source in ("torch", "transformers", "torchtitan") else _COMPILED
-    found = [name for name in names if getattr(recipe, name) not in (None, False, (), *_PLAIN_LOSS)]
+    switches = [name for name in names if getattr(recipe, name) not in (None, False, (), *_PLAIN_LOSS)]
     if _by_torch(asked, source) and (not fusion.elementary_casts or fusion.elementwise):
-        found.append("fp8_recipe")
-    return tuple(found)
+        switches.append("fp8_recipe")
+    return tuple(switches)
 
 
 def _by_torch(asked: Asked, source: str) -> bool:
-    """Tells whether linears ran in 8 bits through torch, which casts kernel by kernel."""
+    """Returns whether linears ran in 8 bits through torch, which casts kernel by kernel."""
     return asked.workload.recipe.precision not in WIDE and not source.startswith("megatron")
 
 
 class Ran:
-    """The run that was timed, priced by the models that price the whole one. Of a difference the host has no part: what
-    was timed has it."""
+    """The run that was timed, priced by the models that price the whole one. The host has no part in a difference
+    between the two: it is in what was timed."""
 
     def __init__(self, resolved: Resolved, asked: Asked, cluster: Cluster, source: str) -> None:
-        """``source``: whose layers ran (:mod:`projector.benchmark.source`)."""
+        """Takes the name of the ``source`` whose layers ran (:mod:`projector.benchmark.source`)."""
         without, narrow = eager(resolved, source, asked), _by_torch(asked, source)
         execution = resolved.execution
         if "torch_compile" in without:
@@ -112,30 +112,30 @@ class Ran:
         self._whole, self._here = _Priced(resolved, cluster), _Priced(self._ran, cluster)
 
     def phases(self, key: str, wanted: PartWanted | None) -> tuple[Phase, Phase]:
-        """Forward and backward of a block in the run that was timed."""
-        found = self._part(key, wanted)
-        return self._here.phase(found.block.forward), self._here.phase(found.backward)
+        """Returns forward and backward of a block in the run that was timed."""
+        part = self._part(key, wanted)
+        return self._here.phase(part.block.forward), self._here.phase(part.backward)
 
     def recorded(self, key: str, wanted: PartWanted | None) -> tuple[tuple[float | None, float], ...]:
-        """The same in seconds by recorded tables, None where the GPU has none, and the share of its kernels' time that these
-        stand behind."""
-        found = self._part(key, wanted)
-        return tuple(self._here.recorded(ops) for ops in (found.block.forward, found.backward))
+        """Returns, for forward and backward of such a block, the seconds by recorded tables (None where the GPU has
+        none), and the share of its kernels' time that these tables cover."""
+        part = self._part(key, wanted)
+        return tuple(self._here.recorded(ops) for ops in (part.block.forward, part.backward))
 
     def saved(self, key: str, wanted: PartWanted | None) -> float:
         """Returns the bytes that the forward of a block in the run that was timed leaves for its backward, as the book
         has it."""
-        found = self._part(key, wanted)
-        return found.block.kept_bytes if found.recomputed else found.block.saved_bytes
+        part = self._part(key, wanted)
+        return part.block.kept_bytes if part.recomputed else part.block.saved_bytes
 
     def whole(self, part: StageBlock) -> tuple[Phase, Phase]:
-        """Forward and backward of a block as the whole run executes it."""
+        """Returns forward and backward of a block as the whole run executes it."""
         return self._whole.phase(part.block.forward), self._whole.phase(part.backward)
 
     def restored(
         self, key: str, wanted: PartWanted | None, part: StageBlock, forward: float, backward: float
     ) -> tuple[Phase, Phase]:
-        """Phases of ``part`` in the whole run, of which ``forward`` and ``backward`` seconds were measured."""
+        """Returns the phases of ``part`` in the whole run, of which ``forward`` and ``backward`` seconds were measured."""
         there, here = self.whole(part), self.phases(key, wanted)
         return _difference(forward, there[0], here[0]), _difference(backward, there[1], here[1])
 
@@ -146,16 +146,16 @@ class Ran:
 
 
 def _difference(measured: float, whole: Phase, ran: Phase) -> Phase:
-    """What the whole run has beyond what ran is added as priced; what ran beyond it is taken off at the measured rate."""
-    more = _compute(whole) - _compute(ran)
-    sent = {
+    """Adds what only the whole run has, as priced; takes off what only the timed run had, at the measured rate."""
+    extra_compute = _compute(whole) - _compute(ran)
+    extra_communication = {
         group: whole.exposed.get(group, 0.0) - ran.exposed.get(group, 0.0) for group in {*whole.exposed, *ran.exposed}
     }
     noise = _NOISE * max(whole.seconds, ran.seconds)
-    less = sum(-each for each in (more, *sent.values()) if each < 0.0)
-    kept = measured * (1.0 - min(less / max(ran.seconds, 1e-12), 1.0))
-    beyond = {group: each for group, each in sent.items() if each > noise}
-    return measured_phase(kept, beyond, more if more > noise else 0.0)
+    dropped = sum(-each for each in (extra_compute, *extra_communication.values()) if each < 0.0)
+    remaining = measured * (1.0 - min(dropped / max(ran.seconds, 1e-12), 1.0))
+    beyond = {group: each for group, each in extra_communication.items() if each > noise}
+    return measured_phase(remaining, beyond, extra_compute if extra_compute > noise else 0.0)
 
 
 _NOISE = 1e-9  # of a sum of floats in another order
@@ -166,7 +166,7 @@ def _compute(phase: Phase) -> float:
 
 
 def _workload(resolved: Resolved, asked: Asked, without: Sequence[str], narrow: bool) -> Workload:
-    """Of the recipe that is projected what the layers kept, with what ran in place of the rest."""
+    """Returns the projected recipe with what the timed layers kept of it, and what ran in place of the rest."""
     kept, recipe = asked.workload.recipe, resolved.workload.recipe
     ran: dict[str, Any] = {name: getattr(kept, name) for name in _SPLIT}
     ran |= {"cp": 1, "pp": 1, "vpp": 1, "sequence_parallel": bool(kept.sequence_parallel)}
@@ -180,13 +180,13 @@ def _workload(resolved: Resolved, asked: Asked, without: Sequence[str], narrow: 
         ran["recompute_granularity"] = "none"
     if not asked.sharded:
         ran["data_parallel_sharding"] = "no_shard"
-    made = replace(recipe, **ran)
-    return replace(resolved.workload, model=replace(asked.workload.model, **OFF), recipe=made, gpus=asked.ranks)
+    timed = replace(recipe, **ran)
+    return replace(resolved.workload, model=replace(asked.workload.model, **OFF), recipe=timed, gpus=asked.ranks)
 
 
 @dataclass(frozen=True)
 class _Priced:
-    """Phases of a run as the models price them, the host of a module of one layer left out."""
+    """Phases of a run as the models price them, without the host time of the modules of one layer."""
 
     resolved: Resolved
     cluster: Cluster
@@ -205,7 +205,7 @@ class _Priced:
         return Simulated(self.cluster.gpu, efficiency.of(self.cluster.gpu), self.resolved.execution)
 
     def _priced(self, ops: Sequence[Operator], kernels: KernelModel) -> tuple[Phase, float]:
-        """And the share of the kernels' time that is measured."""
+        """Returns the phase of ``ops`` and the share of the kernels' time that is measured."""
         work = self.resolved.workload
         price = Pricing(groups(work.recipe, work.gpus, self.cluster), self.cluster, efficiency.of(self.cluster.gpu))
         compute: list[Any] = [op for op in ops if not isinstance(op, Collective | HostWork)]

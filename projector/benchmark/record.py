@@ -1,4 +1,4 @@
-"""Times the kernels of a list of operators on the device at hand into tables; what is already there is not run again."""
+"""Times the kernels of operators on the device at hand into tables; what a table already has is not run again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LIVE = "live"
 
 
 class TableFile:
-    """``folder/<kind>.csv`` and the file of its sources. Raises :class:`InputError` for a file that is no such table."""
+    """One table, ``folder/<kind>.csv``, and the file of its sources. Raises :class:`InputError` for any other file."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.path = folder / f"{kind}.csv"
@@ -55,11 +55,11 @@ class TableFile:
         return len(self._rows)
 
     def holds(self, op: ComputeOp, family: str) -> bool:
-        """Returns whether this kernel was timed live before, by this or an earlier run."""
+        """Returns whether this kernel was timed live before, in this run or an earlier one."""
         return self._key(cells_of(op, family)) in self._live
 
     def add(self, op: ComputeOp, family: str, seconds: float, spread: float, condition: str, source: str) -> None:
-        """One more row; :meth:`save` writes it."""
+        """Adds a row, which :meth:`save` writes."""
         cells = cells_of(op, family)
         cells |= {"time_us": f"{seconds * 1e6:.6g}", "condition": condition, "source": self._source(source)}
         cells["spread"] = f"{spread:.4f}"
@@ -92,8 +92,8 @@ class TableFile:
 def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     if not path.exists():
         return []
-    found, rows = csv_file.read(path, "a table that can be read and added to")
-    missing = [name for name in columns if name not in found and name not in ("spread", "tile", "split_k")]
+    present, rows = csv_file.read(path, "a table that can be read and added to")
+    missing = [name for name in columns if name not in present and name not in ("spread", "tile", "split_k")]
     if missing:
         raise InputError([Problem(str(path), "", f"no column {', '.join(missing)}", f"columns {', '.join(columns)}")])
     return [{key: value or "" for key, value in row.items() if key is not None} for row in rows]
@@ -110,28 +110,28 @@ _SMALL_ROWS = 16  # rows that a tensor has at least before its rows become short
 
 
 def stream_jobs(op: Stream, device: Device) -> tuple[Job, ...]:
-    """Returns a memory-bound operator as one job: the pass of the same kind that moves bytes most alike, as often as
-    the operator launches, with as many elements as give its bytes. Raises :class:`Skip` for a kind without a pass or
-    bytes."""
-    found = chosen(op)
+    """Returns a memory-bound operator as one job: the pass of the same kind with the most similar share of reads, as
+    often as the operator launches, with as many elements as give its bytes. Raises :class:`Skip` for a kind without a
+    pass or bytes."""
+    kernel = chosen(op)
     if op.bytes <= 0:
         raise Skip("streams without bytes")
-    times = max(1, round(op.launches / found.launches))
-    per_element = found.read + found.write
-    each = min(op.bytes, _MOST[device.type]) / times / per_element
-    rows, width = _shape(each, found.width)
+    times = max(1, round(op.launches / kernel.launches))
+    per_element = kernel.read + kernel.write
+    elements_of_pass = min(op.bytes, _MOST[device.type]) / times / per_element
+    rows, width = _shape(elements_of_pass, kernel.width)
     elements = rows * width * times
-    ran = Stream("", op.kind, found.read * elements, found.write * elements, launches=found.launches * times)
-    return (Job("stream", ran, found.name, ran.bytes / times, lambda: _build(found, device, rows, width, times)),)
+    ran = Stream("", op.kind, kernel.read * elements, kernel.write * elements, launches=kernel.launches * times)
+    return (Job("stream", ran, kernel.name, ran.bytes / times, lambda: _build(kernel, device, rows, width, times)),)
 
 
 def chosen(op: Stream) -> Pass:
-    """The pass that reads as large a share of its bytes as ``op`` does. Raises :class:`Skip` for an unknown kind."""
-    alike = [each for each in PASSES if each.kind == op.kind]
-    if not alike:
+    """Returns the pass whose share of reads is most like that of ``op``. Raises :class:`Skip` for an unknown kind."""
+    candidates = [each for each in PASSES if each.kind == op.kind]
+    if not candidates:
         raise Skip(f"streams of kind {op.kind}")
     share = op.read / op.bytes if op.bytes else 0.5
-    return min(alike, key=lambda each: abs(each.read / (each.read + each.write) - share))
+    return min(candidates, key=lambda each: abs(each.read / (each.read + each.write) - share))
 
 
 def _shape(elements: float, width: int) -> tuple[int, int]:
@@ -142,14 +142,14 @@ def _shape(elements: float, width: int) -> tuple[int, int]:
     return max(1, round(rounded / width)), width
 
 
-def _build(found: Pass, device: Device, rows: int, width: int, times: int) -> Ready:
-    call = found.setup(device, rows, width)
+def _build(kernel: Pass, device: Device, rows: int, width: int, times: int) -> Ready:
+    call = kernel.setup(device, rows, width)
 
     def run() -> None:
         for _ in range(times):
             call()
 
-    return Ready(call if times == 1 else run, found.name)
+    return Ready(call if times == 1 else run, kernel.name)
 
 
 _SAVE_EVERY = 5.0  # seconds of work that a loss of power may cost
@@ -172,7 +172,7 @@ class Plan:
 
 @dataclass
 class Recorded:
-    """What a sweep did, by kind: rows ``added``, rows ``kept`` that were there; ``skipped``: reasons and how often."""
+    """The result of a sweep by kind: rows ``added``, rows ``kept`` as they were; ``skipped``: reasons and how often."""
 
     paths: dict[str, Path]
     added: Counter[str] = field(default_factory=Counter)
@@ -197,8 +197,8 @@ def plan(ops: Sequence[ComputeOp], device: Device, kinds: Sequence[str], limit: 
         except Skip as error:
             skipped[f"{kind}: {error}"] += 1
     chosen: list[Job] = []
-    for found in by_kind.values():
-        ordered = sorted(found.values(), key=lambda job: (job.work, repr(job.op), job.family))
+    for unique in by_kind.values():
+        ordered = sorted(unique.values(), key=lambda job: (job.work, repr(job.op), job.family))
         chosen += _spread(ordered, limit)
     return Plan(tuple(chosen), skipped)
 
@@ -215,8 +215,8 @@ def run(
 ) -> Recorded:
     """Times ``jobs`` into ``folder``; a table is saved every few seconds, at the end, and when interrupted.
 
-    ``longest``: a kernel that would take more seconds, by the best rate of its class so far, is skipped. ``told`` hears
-    of every job that is dealt with. Raises :class:`InputError` for a folder or table that cannot be written.
+    ``longest``: a kernel that would take more seconds, by the best rate of its class so far, is skipped. ``told`` is
+    called with every job that is dealt with. Raises :class:`InputError` for a folder or table that cannot be written.
     """
     tables = {kind: TableFile(folder, kind) for kind in dict.fromkeys(job.kind for job in jobs)}
     done = Recorded({kind: table.path for kind, table in tables.items()})
@@ -229,7 +229,7 @@ def run(
             if table.holds(job.op, family):
                 done.kept[job.kind] += 1
             else:
-                _one(job, watch, table, family, source, rates, longest, done)
+                _time_job(job, watch, table, family, source, rates, longest, done)
             told(job)
             if time.monotonic() - saved > _SAVE_EVERY:
                 _save(tables)
@@ -242,13 +242,13 @@ def run(
 
 
 class _Rates:
-    """The best rate of each class of kernels so far: what tells how long a larger one will take."""
+    """The best rate of each class of kernels so far, from which the time of a larger one follows."""
 
     def __init__(self) -> None:
         self._best: dict[tuple[object, ...], float] = {}
 
     def seconds(self, job: Job) -> float:
-        """Expected seconds; zero while nothing of the class was timed."""
+        """Returns the expected seconds of a job; zero while nothing of its class was timed."""
         best = self._best.get(self._class(job))
         return job.work / best if best else 0.0
 
@@ -261,7 +261,7 @@ class _Rates:
         return job.kind, job.family, getattr(job.op, "dtype", ""), getattr(job.op, "backward", False)
 
 
-def _one(
+def _time_job(
     job: Job,
     watch: Stopwatch,
     table: TableFile,
@@ -306,7 +306,7 @@ def _save(tables: Mapping[str, TableFile]) -> None:
 
 
 def writable(folder: Path) -> None:
-    """Finds out before hours of work whether its result can be kept."""
+    """Raises :class:`InputError` for a folder that cannot be written, before hours of work."""
     probe = folder / ".writable"
     try:
         folder.mkdir(parents=True, exist_ok=True)

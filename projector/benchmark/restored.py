@@ -1,4 +1,4 @@
-"""Timings put back into the whole run: measured phases in the schedule, measured collectives around it."""
+"""Puts timings back into the whole run: measured phases in the schedule, measured collectives around it."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ from projector.step.stages import owned, stage_time
 from projector.step.timing import Clock, Phase
 
 _SCALAR = 4.0  # bytes
-_MOST_INTERRUPTED = 1.5  # a step beyond so many sums of its parts was disturbed, not interrupted as every step is
+_MOST_INTERRUPTED = 1.5  # a step beyond so many sums of its parts was disturbed more than every step is
 
 
 def collectives_needed(
     resolved: Resolved, stages: Sequence[Named], cluster: Cluster, ranks: int, sharded: bool
 ) -> tuple[CollectiveWanted, ...]:
-    """Returns what a step sends outside its layers, as ``ranks`` ranks can time it; alike ones once."""
+    """Returns the collectives of a step outside its layers, each once, as ``ranks`` ranks can time them."""
     shapes = groups(resolved.workload.recipe, resolved.workload.gpus, cluster)
-    found: dict[CollectiveWanted, None] = {}
+    needed: dict[CollectiveWanted, None] = {}
 
-    def noted(op: Collective) -> float:
-        each = possible(op, shapes, ranks, resolved)
-        if each is not None and (is_message(op) or not sharded):
-            found[each] = None
+    def note(op: Collective) -> float:
+        timeable = possible(op, shapes, ranks, resolved)
+        if timeable is not None and (is_message(op) or not sharded):
+            needed[timeable] = None
         return 0.0
 
-    _stepped(resolved, stages, _Alike({}, frozenset(), noted, resolved.execution))
-    return tuple(found)
+    _step_of(resolved, stages, _UniformClock({}, frozenset(), note, resolved.execution))
+    return tuple(needed)
 
 
 def restored(asked: Asked, timings: Timings, simulated: Projection, cluster: Cluster) -> Projection:
-    """``simulated`` with the step that ``timings`` make."""
+    """Returns ``simulated`` with the step that ``timings`` make."""
     # Weight gradients where they were timed: in the backward of their layer
     recipe = replace(simulated.resolved.workload.recipe, defer_embedding_wgrad_compute=False)
     resolved = replace(simulated.resolved, workload=replace(simulated.resolved.workload, recipe=recipe))
     stages = stages_of(resolved)
-    execution = _quiet(resolved.execution)
+    execution = _without_host_costs(resolved.execution)
     if cluster.gpu.vendor == "cpu":  # what moves data is the core that computes: nothing hides
         execution = execution.evolve(data_parallel={"overlap": 0.0})
     price = Price(resolved, cluster, timings, asked)
     clock = Live(
         {}, frozenset(), price, execution, phases=_phases(resolved, stages, asked, timings, simulated, cluster)
     )
-    step = _with_ends(_stepped(replace(resolved, execution=execution), stages, clock), asked, price)
+    step = _with_norm_and_loss(_step_of(replace(resolved, execution=execution), stages, clock), asked, price)
     ratio = step.seconds / simulated.step_seconds
     times = [stage_time(resolved, stage.parts, clock) for stage in stages]
     return replace(
@@ -69,15 +69,15 @@ def restored(asked: Asked, timings: Timings, simulated: Projection, cluster: Clu
         breakdown=step.breakdown,
         timeline=step.timeline,
         spans=step.spans,
-        measured_share=min(1.0, step.measured_share + _share(step, price)),
+        measured_share=min(1.0, step.measured_share + _share_outside_layers(step, price)),
         bubble=step.breakdown["bubble_s"] / step.seconds,
         stage_seconds=tuple((each.forward.seconds, each.backward.seconds) for each in times),
     )
 
 
-def _with_ends(step: Step, asked: Asked, price: Price) -> Step:
-    """With what all ranks send once a step: norm of the gradients (several ranks that timed an update had it there) and
-    loss."""
+def _with_norm_and_loss(step: Step, asked: Asked, price: Price) -> Step:
+    """Adds what all ranks send once a step: the norm of the gradients (several ranks that timed an update had it there)
+    and the loss."""
     scalar = Collective("norm_or_loss", "all_reduce", "world", _SCALAR)
     seconds = price(scalar) * (1 if asked.ranks > 1 else 2)
     breakdown = {**step.breakdown, "dp_s": step.breakdown["dp_s"] + seconds}
@@ -86,8 +86,8 @@ def _with_ends(step: Step, asked: Asked, price: Price) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Seconds of one part in one direction. ``recorded``: by recorded tables (None: the GPU has none), ``tabled``: share of
-    its kernels' seconds that these stand behind."""
+    """Seconds of one part in one direction. ``recorded``: by recorded tables (None: the GPU has none); ``tabled``:
+    share of its kernels' seconds that these cover."""
 
     part: str
     simulated: float
@@ -98,7 +98,7 @@ class Compared:
 
 
 def compared(asked: Asked, timings: Timings, simulated: Projection, cluster: Cluster) -> Iterator[Compared]:
-    """Yields one micro-batch of what ran, alike parts once."""
+    """Yields simulated against measured seconds of one micro-batch, each kind of part once."""
     resolved = simulated.resolved
     times, ran = _PartTimes(timings, resolved.workload.num_microbatches), Ran(resolved, asked, cluster, timings.source)
     seen: set[str] = set()
@@ -107,29 +107,29 @@ def compared(asked: Asked, timings: Timings, simulated: Projection, cluster: Clu
             if key not in seen:
                 seen.add(key)
                 laps = (f"forward {key}", f"first backward {key}")
-                words, said, tables = ("forward", "backward"), ran.phases(key, wanted), ran.recorded(key, wanted)
-                for word, ours, theirs, took, lap in zip(words, said, tables, times.of(key), laps, strict=True):
-                    yield Compared(f"{key}, {word}", ours.seconds, took, timings.laps[lap].spread, *theirs)
+                words, phases, tables = ("forward", "backward"), ran.phases(key, wanted), ran.recorded(key, wanted)
+                for word, phase, recorded, seconds, lap in zip(words, phases, tables, times.of(key), laps, strict=True):
+                    yield Compared(f"{key}, {word}", phase.seconds, seconds, timings.laps[lap].spread, *recorded)
 
 
 def anchored(asked: Asked, timings: Timings, simulated: Projection, cluster: Cluster) -> Anchored:
-    """Activations as counted while layers ran, and the peak of the whole run with activations by as much larger."""
+    """Returns activations as counted while layers ran, and the peak of the whole run with that much more of them."""
     ran, rows = Ran(simulated.resolved, asked, cluster, timings.source), dict[str, tuple[float, float]]()
-    said = taken = 0.0
+    projected = counted = 0.0
     for stage in stages_of(simulated.resolved):
         for key, _, wanted in stage.each():
             if key not in rows:
                 rows[key] = ran.saved(key, wanted), timings.saved[key]
-            said, taken = said + rows[key][0], taken + rows[key][1]
+            projected, counted = projected + rows[key][0], counted + rows[key][1]
     memory = simulated.memory
-    more = memory.components["activations"] * (taken / max(said, 1.0) - 1.0)
+    more = memory.components["activations"] * (counted / max(projected, 1.0) - 1.0)
     return Anchored(rows, memory.allocated, memory.allocated + more, memory.usable)
 
 
 @dataclass(frozen=True)
 class Anchored:
-    """``parts``: bytes of activations of one micro-batch by part, (projected, counted), of what ran. ``projected`` and
-    ``peak``: live bytes of the whole run at its peak, as projected and with activations as counted; ``usable`` bytes."""
+    """Memory with counted activations. ``parts``: bytes of one micro-batch of what ran, by part, (projected, counted).
+    ``projected``, ``peak``: live bytes of the whole run at its peak, as projected and as counted; ``usable`` bytes."""
 
     parts: Mapping[str, tuple[float, float]]
     projected: float
@@ -137,25 +137,25 @@ class Anchored:
     usable: float
 
 
-def _share(step: Step, price: Price) -> float:
-    """Share of the step that is measured outside its layers: the update, and collectives that all were timed."""
+def _share_outside_layers(step: Step, price: Price) -> float:
+    """Returns the measured share of the step outside its layers: the update, and collectives if all were timed."""
     outside = step.breakdown["optimizer_s"] + (step.breakdown["dp_s"] if price.exact else 0.0)
     return outside / step.seconds
 
 
-def _stepped(resolved: Resolved, stages: Sequence[Named], clock: Clock) -> Step:
+def _step_of(resolved: Resolved, stages: Sequence[Named], clock: Clock) -> Step:
     times = [stage_time(resolved, stage.parts, clock) for stage in stages]
     return run_step(cycle(resolved, times, [owned(resolved, stage.parts) for stage in stages], clock), times)
 
 
-def _quiet(execution: Execution) -> Execution:
-    """The framework without host costs of its own: measured times have them."""
-    own = ("launch_us", "collective_us", "sync_us", "layer_us", "gc_steps", "step_ms")
-    return execution.evolve(runtime=dict.fromkeys(own, 0.0))
+def _without_host_costs(execution: Execution) -> Execution:
+    """Returns the framework without host costs of its own, which measured times have."""
+    costs = ("launch_us", "collective_us", "sync_us", "layer_us", "gc_steps", "step_ms")
+    return execution.evolve(runtime=dict.fromkeys(costs, 0.0))
 
 
-class _Alike(Clock):
-    """A clock to which all phases are alike: what is asked of it is which collectives there are."""
+class _UniformClock(Clock):
+    """A clock to which all phases are equal: it is only asked which collectives there are."""
 
     def phase(self, *_: object, **__: object) -> Phase:
         return measured_phase(1e-3)
@@ -167,31 +167,32 @@ class _Alike(Clock):
 def _phases(
     resolved: Resolved, stages: Sequence[Named], asked: Asked, timings: Timings, simulated: Projection, cluster: Cluster
 ) -> dict[tuple[Operator, ...], Phase]:
-    """Measured phases by the operators that stand for them."""
-    found: dict[tuple[Operator, ...], Phase] = {}
-    ran = Ran(replace(resolved, execution=_quiet(resolved.execution)), asked, cluster, timings.source)
+    """Returns measured phases by the operators that stand for them."""
+    phases: dict[tuple[Operator, ...], Phase] = {}
+    ran = Ran(replace(resolved, execution=_without_host_costs(resolved.execution)), asked, cluster, timings.source)
     times = _PartTimes(timings, resolved.workload.num_microbatches)
-    weight = _weight_share(simulated)
+    weight_share = _weight_share(simulated)
     for stage in stages:
         for key, part, wanted in stage.each():
             forward, backward = times.of(key)
             first, second = ran.restored(key, wanted, part, forward, backward)
-            found[part.block.forward], found[part.backward] = first, second
+            phases[part.block.forward], phases[part.backward] = first, second
             if part.block.backward_weight:
-                found[part.block.backward_weight] = measured_phase(backward * weight)
-    for held, update in zip(_held(resolved, stages), updates(resolved, stages, asked.sharded), strict=True):
-        found[optimizer(resolved, held)] = measured_phase(times.update(update))
-    return found
+                phases[part.block.backward_weight] = measured_phase(backward * weight_share)
+    by_rank = zip(_weights_by_rank(resolved, stages), updates(resolved, stages, asked.sharded), strict=True)
+    for weights, update in by_rank:
+        phases[optimizer(resolved, weights)] = measured_phase(times.update(update))
+    return phases
 
 
-def _held(resolved: Resolved, stages: Sequence[Named]) -> list[WeightSet]:
-    each = [owned(resolved, stage.parts) for stage in stages]
+def _weights_by_rank(resolved: Resolved, stages: Sequence[Named]) -> list[WeightSet]:
+    by_stage = [owned(resolved, stage.parts) for stage in stages]
     placement = compiled_schedule(resolved).schedule.placement
-    return [sum((each[v] for v in own), WeightSet({})) for own in placement]
+    return [sum((by_stage[v] for v in numbers), WeightSet({})) for numbers in placement]
 
 
 def _weight_share(simulated: Projection) -> float:
-    """Share of a backward that a split schedule may postpone; of no effect on others."""
+    """Returns the share of a backward that a split schedule may postpone; of no effect on others."""
     compiled = simulated.timeline.compiled
     if not compiled.schedule.split:
         return 0.0
@@ -203,8 +204,8 @@ def _weight_share(simulated: Projection) -> float:
 class _PartTimes:
     """Seconds of parts in a step of ``m`` micro-batches, out of the laps of the shortened one.
 
-    Interruptions strike anywhere: a part's median misses them, the step as a whole has them. All parts are stretched
-    by what the shortened step takes beyond the sum of its medians.
+    Interruptions strike anywhere: a part's median misses them, the step as a whole has them. All parts are stretched by
+    what the shortened step takes beyond the sum of its medians.
     """
 
     def __init__(self, timings: Timings, m: int) -> None:
@@ -214,27 +215,26 @@ class _PartTimes:
         self.stretch = min(max(timings.step.median / max(whole, 1e-12), 1.0), _MOST_INTERRUPTED)
 
     def of(self, key: str) -> tuple[float, float]:
-        """(forward, backward) of one micro-batch, the mean over all of a step."""
+        """Returns (forward, backward) seconds of one micro-batch, the mean over all of a step."""
         forward, backward = self._mean(f"forward {key}"), self._mean(f"backward {key}")
         if key == "head":  # between the two the loss is scaled and added up
             forward += self._laps["loss"].median + self._laps["add loss"].median
         return forward * self.stretch, backward * self.stretch
 
     def _mean(self, name: str) -> float:
-        """The mean over all micro-batches; the first of them gives gradients their place and casts weights."""
+        """Returns the mean over all micro-batches; the first gives gradients their place and casts weights."""
         laps, m = self._laps, self._m
         later = laps.get(name) or laps[f"first {name}"]
         return (laps.get(f"first {name}", later).median + (m - 1) * later.median) / m
 
     def update(self, stage: StageWanted) -> float:
-        """Returns the seconds to update a stage: as in the step, times what all its weights take over what those of the
-        step take.
+        """Returns the seconds to update a stage: the shortened step's, times the ratio of all its weights to those of
+        the step where both were timed alone.
 
-        What was not timed takes as long for each element as what was and comes nearest: the update reads and writes.
+        A stage that was not timed takes as long an element as the nearest timed one: the update reads and writes.
         """
         timed, size = self._timings.updated, stage.elements(self._timings.weights)
-        near = min(timed, key=lambda key: (key != stage.key, abs(math.log(timed[key] / size))))
-        alone = (
-            self._timings.updates[near].median * (size / timed[near]) / max(self._timings.update_short.median, 1e-12)
-        )
-        return self._laps["optimizer"].median * alone * self.stretch
+        nearest = min(timed, key=lambda key: (key != stage.key, abs(math.log(timed[key] / size))))
+        short = max(self._timings.update_short.median, 1e-12)
+        ratio = self._timings.updates[nearest].median * (size / timed[nearest]) / short
+        return self._laps["optimizer"].median * ratio * self.stretch

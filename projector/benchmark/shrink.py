@@ -1,4 +1,4 @@
-"""A workload shrunk to the devices at hand: what one rank of it computes, as a workload of its own.
+"""Shrinks a workload to the devices at hand: what one rank of it computes, as a workload of its own.
 
 Pipeline stages are left out first (layers are timed by themselves), then expert parallelism goes (a rank's experts and
 the tokens that reach them stay), then tensor parallelism (a rank's heads and widths stay), then the context split (a
@@ -36,7 +36,7 @@ OFF: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Shrunk:
-    """``workload``: what ``ranks`` processes time together, in groups of ``tp`` and ``ep``; ``notes``: what differs."""
+    """The ``workload`` that ``ranks`` processes time together, in groups of ``tp`` and ``ep``; ``notes``: changes."""
 
     workload: Workload
     ranks: int
@@ -49,17 +49,17 @@ def shrink_to(workload: Workload, devices: int, narrow: bool = False) -> Shrunk:
     """Returns what ``devices`` devices can time together: as many ranks as the workload has, TP kept before EP.
     ``narrow``: 8-bit linears run as such."""
     recipe = workload.recipe
-    tp = _largest(recipe.tp, min(devices, workload.gpus))
+    tp = _largest_divisor(recipe.tp, min(devices, workload.gpus))
     ranks = min(devices, workload.gpus) // tp * tp
     etp = tp if recipe.etp > 1 else 1
-    ep = _largest(recipe.ep, ranks // etp)
+    ep = _largest_divisor(recipe.ep, ranks // etp)
     ranks = ranks // (etp * ep) * etp * ep
-    made, notes = _shrunk(workload, tp, ep, ranks, narrow)
-    return Shrunk(made, ranks, tp, ep, tuple(notes))
+    shrunk, notes = _shrunk(workload, tp, ep, ranks, narrow)
+    return Shrunk(shrunk, ranks, tp, ep, tuple(notes))
 
 
-def _largest(size: int, most: int) -> int:
-    """The largest divisor of ``size`` that is at most ``most``."""
+def _largest_divisor(size: int, most: int) -> int:
+    """Returns the largest divisor of ``size`` that is at most ``most``."""
     return next(part for part in range(min(size, max(most, 1)), 0, -1) if size % part == 0)
 
 
@@ -68,12 +68,12 @@ def _shrunk(workload: Workload, tp: int, ep: int, ranks: int, narrow: bool) -> t
     narrow = narrow and recipe.precision not in WIDE
     notes: list[str] = []
     moe = None if model.moe is None else _experts(model.moe, recipe, tp, ep, notes)
-    made = replace(
+    shrunk_model = replace(
         model,
-        num_attention_heads=_part(model.num_attention_heads, recipe.tp, tp),
-        num_query_groups=_part(model.num_query_groups, recipe.tp, tp),
-        ffn_hidden_size=_part(model.ffn_hidden_size, recipe.tp, tp),
-        vocab_size=_part(workload.padded_vocab_size, recipe.tp, tp),
+        num_attention_heads=_held(model.num_attention_heads, recipe.tp, tp),
+        num_query_groups=_held(model.num_query_groups, recipe.tp, tp),
+        ffn_hidden_size=_held(model.ffn_hidden_size, recipe.tp, tp),
+        vocab_size=_held(workload.padded_vocab_size, recipe.tp, tp),
         moe=moe,
     )
     if tp < recipe.tp and recipe.sequence_parallel:
@@ -87,43 +87,43 @@ def _shrunk(workload: Workload, tp: int, ep: int, ranks: int, narrow: bool) -> t
     notes += [f"{name} is priced" for name, off in OFF.items() if getattr(model, name) != off]
     balanced = True if ep < recipe.ep else None  # what a router says of experts that are elsewhere means nothing
     return Workload(
-        model=made,
-        recipe=_alone(recipe, tp, ep, ranks, balanced, narrow),
+        model=shrunk_model,
+        recipe=_recipe_of_ranks(recipe, tp, ep, ranks, balanced, narrow),
         gpus=ranks,
         framework=workload.framework,
         framework_date=workload.framework_date,
     ), notes
 
 
-def _part(size: int, ranks: int, kept: int = 1) -> int:
-    """What ``kept`` of ``ranks`` ranks hold of ``size``."""
+def _held(size: int, ranks: int, kept: int = 1) -> int:
+    """Returns what ``kept`` of ``ranks`` ranks hold of ``size``."""
     return max(1, -(-size // ranks)) * kept if kept < ranks else size
 
 
 def _experts(moe: MoE, recipe: Recipe, tp: int, ep: int, notes: list[str]) -> MoE:
-    experts = _part(moe.num_experts, recipe.ep, ep)
+    experts = _held(moe.num_experts, recipe.ep, ep)
     if experts < moe.moe_router_topk:
         notes.append(f"{experts} experts take turns for the {moe.moe_router_topk} that a token reaches: as many rows")
     return replace(
         moe,
         num_experts=experts,
-        moe_ffn_hidden_size=_part(moe.moe_ffn_hidden_size, recipe.etp, tp if recipe.etp > 1 else 1),
-        moe_shared_expert_intermediate_size=_shared(moe.moe_shared_expert_intermediate_size, recipe.tp, tp),
+        moe_ffn_hidden_size=_held(moe.moe_ffn_hidden_size, recipe.etp, tp if recipe.etp > 1 else 1),
+        moe_shared_expert_intermediate_size=_shared_part(moe.moe_shared_expert_intermediate_size, recipe.tp, tp),
         moe_router_num_groups=None,
         moe_router_group_topk=None,
     )
 
 
-def _shared(size: int, ranks: int, kept: int) -> int:
-    return _part(size, ranks, kept) if size else 0
+def _shared_part(size: int, ranks: int, kept: int) -> int:
+    return _held(size, ranks, kept) if size else 0
 
 
-def _alone(recipe: Recipe, tp: int, ep: int, ranks: int, balanced: bool | None, narrow: bool) -> Recipe:
-    """The recipe with the groups that are kept: one micro-batch a rank, a rank's tokens."""
+def _recipe_of_ranks(recipe: Recipe, tp: int, ep: int, ranks: int, balanced: bool | None, narrow: bool) -> Recipe:
+    """Returns the recipe with the groups that are kept: one micro-batch a rank, a rank's tokens."""
     return Recipe(
         micro_batch_size=recipe.micro_batch_size,
         global_batch_size=recipe.micro_batch_size * (ranks // tp),
-        seq_length=_part(recipe.seq_length, recipe.cp),
+        seq_length=_held(recipe.seq_length, recipe.cp),
         tp=tp,
         ep=ep,
         etp=tp if recipe.etp > 1 else 1,

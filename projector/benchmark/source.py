@@ -1,8 +1,8 @@
-"""Whose layers are timed: plain torch, those of Megatron-Core, torchtitan or transformers where installed, or others.
+"""Finds whose layers are timed: plain torch, Megatron-Core's, torchtitan's or transformers' where installed, or others.
 
-A source is found by name: ``torch``, ``megatron``, ``torchtitan``, ``transformers:config.json``, ``auto`` (Megatron-Core's
-on a GPU where they are installed and have such layers, else plain torch), or ``package.module:function`` with the signature
-of :data:`Maker`.
+A source is found by name: ``torch``, ``megatron``, ``torchtitan``, ``transformers:config.json``, ``auto``
+(Megatron-Core's on a GPU where they are installed and have such layers, else plain torch), or
+``package.module:function`` with the signature of :data:`Maker`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAMES = ("auto", "torch", "megatron", "torchtitan", "transformers:config.json")
 
 
 class Source(Protocol):
-    """Makes the parts of a model on one rank. Hidden states are what its own layers pass on to each other."""
+    """Makes the parts of a model on one rank. Hidden states are what a source's own layers pass on to each other."""
 
     name: str
 
@@ -67,8 +67,7 @@ class _Torch:
 
 
 def find(name: str, made: Made) -> Source:
-    """Returns the source called ``name``. Raises :class:`InputError` for an unknown one, and for one that is not
-    installed."""
+    """Returns the source called ``name``. Raises :class:`InputError` for one that is unknown or not installed."""
     if name == "torch":
         return _Torch(made)
     if name in ("megatron", "auto"):
@@ -99,7 +98,7 @@ def find(name: str, made: Made) -> Source:
 # Names are those of huggingface/transformers 4.48 and later: ``AutoModel.from_config``, decoders with ``layers`` and
 # ``rotary_emb``, layers that take ``position_embeddings``.
 PREFIX = "transformers"
-#: What a rank's part changes, by the names that configurations give it: field of the model, names there.
+#: Sizes that a rank's part changes: field of the model, and its names in configurations.
 _SIZES = {
     "num_layers": ("num_hidden_layers",),
     "ffn_hidden_size": ("intermediate_size",),
@@ -115,12 +114,12 @@ _EXPERTS = {
 
 
 class TransformersSource(WholeSource):
-    """Its decoder layers between this package's embedding and head."""
+    """Decoder layers of transformers between this package's embedding and head."""
 
     name = PREFIX
 
     def __init__(self, made: Made, path: str) -> None:
-        """``path``: of ``config.json`` or its folder. Raises :class:`InputError` where it or the library is missing."""
+        """``path`` is ``config.json`` or its folder. Raises :class:`InputError` where it or the library is missing."""
         if util.find_spec("transformers") is None:
             expected = "the library: pip install transformers, or --layers torch"
             raise InputError([Problem("--layers", "", "transformers is not installed", expected)])

@@ -1,4 +1,4 @@
-"""Time of one kernel on the device at hand: warm-up, a cold cache, device events, the median and the spread.
+"""Times one kernel on the device at hand: warm-up, a cold cache, device events, the median and the spread.
 
 On a GPU the host first queues a pause, so that it is ahead when the kernel starts and launch cost stays out of the
 time; on a CPU the clock is ``time.perf_counter`` and what the framework's dispatcher costs is part of it.
@@ -45,14 +45,14 @@ def _spread(times: list[float]) -> float:
 
 
 def _preemptions() -> int:
-    """How often the system has taken the CPU away from this process; always 0 where it does not count that."""
+    """Returns how often the system has taken the CPU from this process; always 0 where it does not count that."""
     return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 class Stopwatch:
-    """Times calls on ``device``: ``samples`` runs each, fewer (at least 3) where they would take above ``most`` seconds,
-    and up to four times as many where they scatter by more than a tenth. Runs in which the system took a CPU away for
-    another process say nothing of the kernel: they are left out where at least three others remain.
+    """Times calls on ``device``: ``samples`` runs each, fewer (at least 3) where they would take above ``most``
+    seconds, and up to four times as many where they scatter by more than a tenth. Runs in which the system took a CPU
+    away for another process say nothing of the kernel: they are left out where at least three others remain.
 
     ``warm``: seconds of warm-up at least. ``flush``: write over the caches before each run, so that operands come from
     memory as in a training step.
@@ -80,29 +80,29 @@ class Stopwatch:
 
     def time(self, call: Call) -> Timing:
         """Returns the seconds of ``call`` on the device."""
-        took, issued = self._warm(call)
-        samples = max(_FEWEST, min(self.samples, int(self.most / max(took, 1e-9))))
+        seconds, issued = self._warm(call)
+        samples = max(_FEWEST, min(self.samples, int(self.most / max(seconds, 1e-9))))
         measure = partial(self._events, issued) if self.device.type == "cuda" else self._clock
         times = measure(call, samples)
-        began = time.perf_counter()
+        start = time.perf_counter()
         while (
-            _spread(times) > _NOISY and len(times) < _MOST_ROUNDS * samples and time.perf_counter() - began < self.most
+            _spread(times) > _NOISY and len(times) < _MOST_ROUNDS * samples and time.perf_counter() - start < self.most
         ):
             times += measure(call, samples)
         return Timing(statistics.median(times), _spread(times), len(times))
 
     def _warm(self, call: Call) -> tuple[float, float]:
-        """Runs ``call`` until the device is awake; seconds of the last run, and until the host had issued it."""
+        """Runs ``call`` until the device is awake; returns the last run's seconds, and those of the host until then."""
         began = time.perf_counter()
         for count in range(1000):
             start = time.perf_counter()
             call()
             issued = time.perf_counter() - start
             self.device.synchronize()
-            took = time.perf_counter() - start
+            seconds = time.perf_counter() - start
             if count >= 1 and time.perf_counter() - began > self.warm:
                 break
-        return took, issued
+        return seconds, issued
 
     def _clock(self, call: Call, samples: int) -> list[float]:
         clean: list[float] = []
@@ -110,17 +110,16 @@ class Stopwatch:
         for _ in range(_MOST_ROUNDS * samples):
             if self._buffer is not None:
                 self._buffer.add_(1)
-            before, start = _preemptions(), time.perf_counter()
+            preempted, start = _preemptions(), time.perf_counter()
             call()
-            took = time.perf_counter() - start
-            (clean if _preemptions() == before else disturbed).append(took)
+            seconds = time.perf_counter() - start
+            (clean if _preemptions() == preempted else disturbed).append(seconds)
             if len(clean) == samples or (len(clean) + len(disturbed) >= samples and sum(disturbed) > self.most):
                 break
         return clean if len(clean) >= _FEWEST else clean + disturbed
 
     def _pause(self) -> float:
-        """Returns the seconds of one pause: a clock of this device counts its cycles, 20 times slower on some AMD
-        GPUs."""
+        """Returns the seconds of one pause: its cycles are counted by a clock that is 20 times slower on some AMD GPUs."""
         if self._paused == 0.0:
             self.device.synchronize()
             start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What every rank times: the laps of a shortened model's step, updates of whole stages, collectives at their sizes."""
+"""Times what every rank times: the laps of a shortened model's step, updates of whole stages, collectives."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _CACHES = 4.0  # weights and gradients of the layers exceed so many caches, wher
 
 
 def run(asked: Asked, device: Device, kept: Callable[[Any], None] = unheard) -> dict[str, Any]:
-    """Times everything of ``asked`` with the ranks that are joined (or alone); figures that JSON can hold.
+    """Times everything of ``asked`` with the ranks that are joined (or alone); returns figures that JSON can hold.
 
-    ``kept`` hears what there is after each thing that a step can do without.
+    ``kept`` is called with the figures so far after each thing that a step can do without.
     """
     before, ranks = under(device), groups_of(asked)
     made = Made(asked.workload, device.place, ranks, asked.execution)
     layers = source.find(asked.layers, made)
     strip = _strip(asked, layers, device)
-    saved = saved_bytes(strip, _drawer(made))
+    saved = saved_bytes(strip, _token_source(made))
     if device.type == "cuda":
         device.torch.cuda.reset_peak_memory_stats(device.index)
     if asked.sharded:
@@ -56,21 +56,21 @@ def run(asked: Asked, device: Device, kept: Callable[[Any], None] = unheard) -> 
     gc.collect()
     gc.disable()  # as trainers that collect on all ranks at once (Megatron-LM --manual-gc)
     try:
-        found = insitu.laps(
+        laps = insitu.laps(
             strip,
-            _drawer(made),
+            _token_source(made),
             update,
-            _together(device),
+            _barrier(device),
             cuda=device.type == "cuda",
             microbatches=_MICROBATCHES,
-            warm=_warm(asked.budget, device),
+            warm=_settled(asked.budget, device),
             samples=_MOST,
-            before=_before(strip, sync_last=asked.sharded and not in_each),
-            enough=_enough(asked.budget, device),
+            before=_before_microbatch(strip, sync_last=asked.sharded and not in_each),
+            enough=_have_enough(asked.budget, device),
         )
-        after = under(device) | _peak(device)
+        after = under(device) | _peak_bytes(device)
         like = torch.empty(0, dtype=update.own[0].dtype, device=device.place)
-        spare = partial(_spare, masters, like)
+        separate_update = partial(_separate_update, masters, like)
         sizes, shapes = _shapes(strip), [tuple(p.shape) for p in update.own]
         del strip, update  # room for whole stages
         gc.collect()  # graphs refer to themselves
@@ -78,17 +78,17 @@ def run(asked: Asked, device: Device, kept: Callable[[Any], None] = unheard) -> 
             device.torch.cuda.empty_cache()  # what is held in pieces serves no larger tensor
         result: dict[str, Any] = {
             "source": layers.name,
-            "laps": {name: summary(times) for name, times in found.found.items()},
-            "step": summary(found.steps),
-            "update short": _update_seconds(spare(shapes), asked.budget, device),
+            "laps": {name: summary(times) for name, times in laps.found.items()},
+            "step": summary(laps.steps),
+            "update short": _update_seconds(separate_update(shapes), asked.budget, device),
             "weights": {key: [size.dense, size.expert] for key, size in sizes.items()},
             "saved": dict(saved),
             "updates": {},
         }
         for stage in asked.stages:
-            own = spare([each for key, count in stage.counts for each in sizes[key].part(stage) * count])
-            result["updates"][stage.key] = _update_seconds(own, asked.budget, device)
-            del own
+            whole = separate_update([each for key, n in stage.counts for each in sizes[key].part(stage) * n])
+            result["updates"][stage.key] = _update_seconds(whole, asked.budget, device)
+            del whole
         result["conditions"] = {"before": before, "after layers": after, "after updates": under(device)}
         result = _mean_over_ranks(result) | {"collectives": []}
         for each in asked.collectives:
@@ -102,20 +102,20 @@ def run(asked: Asked, device: Device, kept: Callable[[Any], None] = unheard) -> 
 
 def _strip(asked: Asked, layers: source.Source, device: Device) -> insitu.Strip:
     parts: list[tuple[str, bool, nn.Module]] = []
-    first = [(part, layers.layer(part.kind)) for part in asked.parts]
-    weights = sum(2 * p.numel() * p.element_size() for _, layer in first for p in layer.parameters())
+    one_of_each = [(part, layers.layer(part.kind)) for part in asked.parts]
+    weights = sum(2 * p.numel() * p.element_size() for _, layer in one_of_each for p in layer.parameters())
     copies = max(1, min(_COPIES, round(_CACHES * device.cache_bytes() / max(weights, 1)) or 1))
-    for part, layer in first:
-        more = [layers.layer(part.kind) for _ in range(min(copies, part.count) - 1)]
-        parts += [(part.key, part.replayed, each) for each in (layer, *more)]
+    for part, layer in one_of_each:
+        copies_of_layer = [layers.layer(part.kind) for _ in range(min(copies, part.count) - 1)]
+        parts += [(part.key, part.replayed, each) for each in (layer, *copies_of_layer)]
     if not layers.name.startswith("megatron"):  # those cast by themselves
         for _, _, each in parts:
             converted(each, asked.workload, device, kept=not asked.sharded)
     return insitu.Strip(layers.embedding(), parts, layers.head())
 
 
-def _before(strip: insitu.Strip, *, sync_last: bool) -> Callable[[int], None]:
-    """Weights are new in the first micro-batch; ``sync_last``: gradients of shards wait for the last."""
+def _before_microbatch(strip: insitu.Strip, *, sync_last: bool) -> Callable[[int], None]:
+    """Returns a hook: weights are new in the first micro-batch; ``sync_last``: shards' gradients wait for the last."""
     whole: Any = strip
 
     def hear(micro: int) -> None:
@@ -127,7 +127,7 @@ def _before(strip: insitu.Strip, *, sync_last: bool) -> Callable[[int], None]:
     return hear
 
 
-def _drawer(made: Made) -> Callable[[], tuple[torch.Tensor, torch.Tensor]]:
+def _token_source(made: Made) -> Callable[[], tuple[torch.Tensor, torch.Tensor]]:
     shape = (made.workload.recipe.micro_batch_size, made.length)
 
     def draw() -> tuple[torch.Tensor, torch.Tensor]:
@@ -137,7 +137,7 @@ def _drawer(made: Made) -> Callable[[], tuple[torch.Tensor, torch.Tensor]]:
     return draw
 
 
-def _together(device: Device) -> Callable[[], None]:
+def _barrier(device: Device) -> Callable[[], None]:
     def start() -> None:
         device.synchronize()
         if dist.is_initialized() and dist.get_world_size() > 1:
@@ -146,8 +146,8 @@ def _together(device: Device) -> Callable[[], None]:
     return start
 
 
-def _peak(device: Device) -> dict[str, float]:
-    """Returns the bytes that the shortened model held at most."""
+def _peak_bytes(device: Device) -> dict[str, float]:
+    """Returns the largest number of bytes that the shortened model held."""
     if device.type == "cpu":
         return {}
     cuda = device.torch.cuda
@@ -155,8 +155,8 @@ def _peak(device: Device) -> dict[str, float]:
     return {f"peak_{name}_bytes": float(ask(device.index)) for name, ask in named.items()}
 
 
-def _warm(budget: float, device: Device) -> Callable[[list[float]], bool]:
-    """Whether clocks, caches and buffers are where they stay: the last steps take what those before them took."""
+def _settled(budget: float, device: Device) -> Callable[[list[float]], bool]:
+    """Returns a test whether clocks, caches and buffers have settled: the last steps take as long as those before."""
 
     def warm(steps: list[float]) -> bool:
         late, early = steps[-_WARM:], steps[-2 * _WARM : -_WARM]
@@ -166,14 +166,14 @@ def _warm(budget: float, device: Device) -> Callable[[list[float]], bool]:
     return warm
 
 
-def _enough(budget: float, device: Device) -> Callable[[int, float], bool]:
-    """Whether to stop."""
+def _have_enough(budget: float, device: Device) -> Callable[[int, float], bool]:
+    """Returns a test whether there are steps and seconds enough to stop."""
     return lambda steps, seconds: agreed(steps >= _FEWEST and seconds > budget, device)
 
 
 @dataclass(frozen=True)
 class _Weights:
-    """Shapes of a part's weights on this rank (of a sharded one those of its shard), those of routed experts apart."""
+    """Shapes of a part's weights on this rank (or of its shard of them); those of routed experts stand apart."""
 
     of_dense: tuple[tuple[int, ...], ...]
     of_experts: tuple[tuple[int, ...], ...]
@@ -187,27 +187,27 @@ class _Weights:
         return sum(torch.Size(shape).numel() for shape in self.of_experts)
 
     def part(self, stage: StageWanted) -> list[tuple[int, ...]]:
-        """Returns what of it one rank updates."""
+        """Returns the shapes of what one rank updates."""
         if stage.share == stage.expert_share == 1.0:
             return [*self.of_dense, *self.of_experts]
         return [(max(1, round(stage.share * self.dense + stage.expert_share * self.expert)),)]
 
 
 def _shapes(strip: insitu.Strip) -> dict[str, _Weights]:
-    """Of every part by its key."""
+    """Returns the weights of every part by its key."""
 
-    def of(module: nn.Module) -> _Weights:
+    def weights_of(module: nn.Module) -> _Weights:
         named = [("experts" in name.split("."), tuple(local(p).shape)) for name, p in module.named_parameters()]
         return _Weights(tuple(s for routed, s in named if not routed), tuple(s for routed, s in named if routed))
 
-    found = {"embedding": of(strip.embedding), "head": of(strip.head)}
+    parts = {"embedding": weights_of(strip.embedding), "head": weights_of(strip.head)}
     for name, layer in zip(strip.names, strip.layers, strict=True):
-        found.setdefault(name, of(layer))
-    return found
+        parts.setdefault(name, weights_of(layer))
+    return parts
 
 
-def _spare(masters: bool, like: torch.Tensor, shapes: Sequence[tuple[int, ...]]) -> Update:
-    """An update of weights that nothing else uses, with gradients."""
+def _separate_update(masters: bool, like: torch.Tensor, shapes: Sequence[tuple[int, ...]]) -> Update:
+    """Returns an update of weights that nothing else uses, with gradients."""
     weights = [nn.Parameter(torch.zeros(shape, dtype=like.dtype, device=like.device)) for shape in shapes]
     for weight in weights:
         weight.grad = torch.full_like(weight, 1e-3)
@@ -216,28 +216,28 @@ def _spare(masters: bool, like: torch.Tensor, shapes: Sequence[tuple[int, ...]])
 
 def _update_seconds(update: Update, budget: float, device: Device) -> list[float]:
     times: list[float] = []
-    together = _together(device)
-    enough = _enough(budget / 4, device)
-    began = time.perf_counter()
+    barrier = _barrier(device)
+    enough = _have_enough(budget / 4, device)
+    start_of_all = time.perf_counter()
     for number in range(_MOST):
-        together()
+        barrier()
         start = time.perf_counter()
         update.step()
         device.synchronize()
         if number >= 2:
             times.append(time.perf_counter() - start)
-            if enough(len(times), time.perf_counter() - began):
+            if enough(len(times), time.perf_counter() - start_of_all):
                 break
     return summary(times)
 
 
 def _mean_over_ranks(result: Any) -> Any:
-    """Times of all ranks: those of a step that they take together differ by what each core and device is worth."""
+    """Returns the mean over all ranks: times of a step that they take together differ by core and device."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return result
-    found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, result)
-    return _merged(found)
+    results: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(results, result)
+    return _merged(results)
 
 
 def _merged(values: Sequence[Any]) -> Any:
@@ -249,12 +249,12 @@ def _merged(values: Sequence[Any]) -> Any:
     return statistics.fmean(values) if isinstance(first, float | int) else first
 
 
-# What the forward of each part leaves for its backward: counted while layers run, beside what the book of a layer says.
+# Bytes that the forward of each part leaves for its backward: counted while layers run, beside what the book says.
 _FORWARD = "forward "
 
 
-class _Count:
-    """Takes the place of stamps: at each seam what was saved since the one before it."""
+class _SavedBytes:
+    """Takes the place of stamps: counts at each seam the bytes saved since the one before."""
 
     def __init__(self, weights: frozenset[int]) -> None:
         self._seen = set(weights)
@@ -262,7 +262,7 @@ class _Count:
         self.found: dict[str, float] = {}
 
     def take(self, name: str) -> None:
-        if name.startswith(_FORWARD):  # of parts that are alike the first
+        if name.startswith(_FORWARD):  # of equal parts, the first
             self.found.setdefault(name.removeprefix(_FORWARD), self._since)
         self._since = 0.0
 
@@ -275,10 +275,10 @@ class _Count:
 
 
 def saved_bytes(strip: Strip, draw: Callable[[], tuple[Any, Any]]) -> Mapping[str, float]:
-    """Returns the bytes by part of one micro-batch, each storage once where it is first saved, weights and buffers left
-    out."""
-    own = (*strip.parameters(), *strip.buffers())
-    count: Any = _Count(frozenset(storage.data_ptr() for each in own for storage in _storages(each)))
+    """Returns the bytes by part of one micro-batch, each storage once where it is first saved, without weights and
+    buffers."""
+    excluded = (*strip.parameters(), *strip.buffers())
+    count: Any = _SavedBytes(frozenset(storage.data_ptr() for each in excluded for storage in _storages(each)))
     with torch.autograd.graph.saved_tensors_hooks(count.pack, lambda tensor: tensor):
         loss = strip(*draw(), count)
     del loss
@@ -287,7 +287,7 @@ def saved_bytes(strip: Strip, draw: Callable[[], tuple[Any, Any]]) -> Mapping[st
 
 
 def _storages(tensor: Any) -> Iterator[torch.UntypedStorage]:
-    """Of a tensor's data; of one that wraps others (a shard, the result of a collective under way) theirs."""
+    """Yields the storage of a tensor, or those inside one that wraps others (a shard, a collective under way)."""
     if not is_traceable_wrapper_subclass(tensor):
         yield tensor.untyped_storage()
         return

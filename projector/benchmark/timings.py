@@ -1,4 +1,4 @@
-"""What is asked of the ranks that time, and what they found: values that go into a file and come out the same."""
+"""Describes what is asked of the ranks that time, and their answer, as values that files keep unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from projector.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Median seconds, their interquartile range over it, how many were taken, and the least decile: what it takes when
+    """Median seconds, their interquartile range over it, how many were taken, and the least decile: the time when
     nobody else wants the machine."""
 
     median: float
@@ -37,8 +37,8 @@ class PartWanted:
 
 @dataclass(frozen=True, slots=True)
 class StageWanted:
-    """What one pipeline rank updates: (key, count) of its parts; ``share``, ``expert_share``: of its dense weights and of
-    those of its experts that are this data-parallel rank's."""
+    """What one pipeline rank updates: (key, count) of its parts; ``share``, ``expert_share``: the parts of its dense
+    weights and of its experts' weights that are this data-parallel rank's."""
 
     key: str
     counts: tuple[tuple[str, int], ...]
@@ -46,16 +46,15 @@ class StageWanted:
     expert_share: float = 1.0
 
     def elements(self, weights: Mapping[str, Sequence[float]]) -> float:
-        """Returns the elements of all weights that a stage updates. ``weights``: (dense, expert) elements of every
-        part."""
-        own = ((count, *weights[key]) for key, count in self.counts)
-        return sum(count * (self.share * dense + self.expert_share * expert) for count, dense, expert in own)
+        """Returns the elements of all weights that a stage updates. ``weights``: (dense, expert) elements of each part."""
+        parts = ((count, *weights[key]) for key, count in self.counts)
+        return sum(count * (self.share * dense + self.expert_share * expert) for count, dense, expert in parts)
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveWanted:
-    """A collective of ``size`` ranks; ``bytes`` as :class:`projector.operators.types.Collective` counts them. ``per_node``:
-    of these ranks on each node where it was timed (0: not said, all that a node of the cluster has)."""
+    """A collective of ``size`` ranks; ``bytes`` as :class:`projector.operators.types.Collective` counts them.
+    ``per_node``: ranks on each node where it was timed (0: not stated, as many as a node of the cluster has)."""
 
     kind: str
     group: str
@@ -68,8 +67,8 @@ class CollectiveWanted:
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """A whole measurement. ``workload``: shrunk to the ranks; ``budget``: seconds for each thing that is timed;
-    ``beside``: of one rank, the processes that time the same at once, each for itself, as the run keeps so many busy;
-    ``wrapped``: its weights are sharded tensors of one shard, as the host dispatches those of the run."""
+    ``beside``: processes that time one rank's work at once, each for itself, as the run keeps so many busy;
+    ``wrapped``: weights are sharded tensors of one shard, as the host dispatches those of the run."""
 
     workload: Workload
     execution: Execution
@@ -86,10 +85,10 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Timings:
-    """Everything that was timed. ``laps``: seams of a step by name; ``step``: the shortened step as a whole; ``updates``:
-    by pipeline rank's key, ``updated``: elements of each; ``update_short``: of the shortened model; ``collectives``: in the
-    order asked. ``weights``: (dense, expert) elements of every part on one rank; ``conditions``: of the device, before and
-    after; ``saved``: bytes that the forward of a part leaves for its backward."""
+    """Everything that was timed. ``laps``: seams of a step by name; ``step``: the shortened step; ``updates``: by
+    pipeline rank's key, ``updated``: elements of each; ``update_short``: of the shortened model; ``collectives``: in
+    the order asked. ``weights``: (dense, expert) elements of every part on one rank; ``conditions``: of the device,
+    before and after; ``saved``: bytes that the forward of a part leaves for its backward."""
 
     source: str
     laps: Mapping[str, Seconds]
@@ -103,13 +102,13 @@ class Timings:
     saved: Mapping[str, float] = field(default_factory=dict)
 
     def missing(self, asked: Asked) -> tuple[str, ...]:
-        """A word on collectives that were asked for and not timed, because a rank was lost."""
+        """Returns a note on collectives that were asked for and not timed, because a rank was lost."""
         left = len(asked.collectives) - len(self.collectives)
         return (f"{left} of {len(asked.collectives)} collectives are priced: a rank was lost",) if left else ()
 
     @classmethod
     def of(cls, found: Mapping[str, Any], asked: Asked) -> Timings:
-        """From what :func:`projector.benchmark.task.run` returned."""
+        """Returns the timings in what :func:`projector.benchmark.task.run` returned."""
         return cls(
             source=str(found["source"]),
             laps={name: seconds(value) for name, value in found["laps"].items()},
@@ -132,7 +131,7 @@ def seconds(value: Sequence[float]) -> Seconds:
 
 
 def summary(times: Sequence[float]) -> list[float]:
-    """[median, interquartile range over it, samples, least decile] of at least one time."""
+    """Returns [median, interquartile range over it, samples, least decile] of at least one time."""
     if len(times) < 2:
         return [times[0], 0.0, 1, times[0]]
     low, median, high = statistics.quantiles(times, n=4)
@@ -152,6 +151,6 @@ def key_of(kind: LayerKind, replayed: bool) -> str:
 
 
 def wanted(op: Collective, size: int, width: int) -> CollectiveWanted:
-    """``op`` among ``size`` ranks, its bytes rounded to whole elements of every rank."""
+    """Returns ``op`` among ``size`` ranks, its bytes rounded to whole elements of every rank."""
     unit = width * size
     return CollectiveWanted(op.kind, op.group, size, max(unit, round(op.bytes / unit) * unit), width)

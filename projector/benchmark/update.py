@@ -1,4 +1,4 @@
-"""What a rank does with its gradients once a step: their norm and clipping, Adam, fp32 copies of narrow weights."""
+"""Does what a rank does with its gradients once a step: norm and clipping, Adam, fp32 copies of narrow weights."""
 
 from __future__ import annotations
 
@@ -18,31 +18,30 @@ Tensor = torch.Tensor
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This rank's part of a tensor that ranks share."""
+    """Returns this rank's part of a tensor that ranks share."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 class Update:
-    """Clip and fused Adam on this rank's parts of ``parameters``; ``masters``: those of 16 bits have fp32 copies that
-    Adam updates. ``apart``: the norm is that of this rank alone, not of all (nobody else updates at the same time).
-    """
+    """Clip and fused Adam on this rank's parts of ``parameters``; ``masters``: weights of 16 bits have fp32 copies that
+    Adam updates. ``apart``: the norm is that of this rank alone, not of all (nobody else updates at the same time)."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], masters: bool = True, apart: bool = False) -> None:
         self.parameters = list(parameters)
         self.own = [nn.Parameter(local(p.detach())) for p in self.parameters]
-        self.masters = [_master(p) if masters else p for p in self.own]
+        self.masters = [_fp32_copy(p) if masters else p for p in self.own]
         self._sums = not apart and dist.is_initialized() and dist.get_world_size() > 1
         self.optimizer = torch.optim.Adam(self.masters, lr=_RATE, fused=True, **ADAM)
 
     def __call__(self) -> None:
-        """One update; gradients are gone after it."""
+        """Updates once and drops the gradients."""
         self.step()
         for parameter, own in zip(self.parameters, self.own, strict=True):
             parameter.grad = own.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
-        """One update; gradients stay."""
+        """Updates once and keeps the gradients."""
         for parameter, own in zip(self.parameters, self.own, strict=True):
             own.grad = gradient(parameter)
         gradients = [own.grad for own in self.own if own.grad is not None]
@@ -64,13 +63,13 @@ class Update:
 
 
 def gradient(parameter: nn.Parameter) -> Tensor | None:
-    """Of this rank's part: a gradient may come out whole where its weight is a shard (embeddings by rows)."""
-    found = parameter.grad
-    if isinstance(found, DTensor) and isinstance(parameter, DTensor):
-        return found.redistribute(placements=parameter.placements).to_local()
-    return found
+    """Returns the gradient of this rank's part: it comes out whole where the weight is a shard (embeddings by rows)."""
+    whole_or_part = parameter.grad
+    if isinstance(whole_or_part, DTensor) and isinstance(parameter, DTensor):
+        return whole_or_part.redistribute(placements=parameter.placements).to_local()
+    return whole_or_part
 
 
-def _master(parameter: nn.Parameter) -> nn.Parameter:
+def _fp32_copy(parameter: nn.Parameter) -> nn.Parameter:
     narrow = parameter.dtype in (torch.bfloat16, torch.float16)
     return nn.Parameter(parameter.detach().float()) if narrow else parameter

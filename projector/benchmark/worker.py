@@ -1,4 +1,4 @@
-"""One rank that :func:`projector.benchmark.processes.launch` started: joins the others, does its task, rank 0 answers."""
+"""Runs one rank that :func:`projector.benchmark.processes.launch` started: it joins the others and does its task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from projector.benchmark.processes import end_with_parent, given, meet
 
 
 def main() -> None:
-    """Reads the job of the folder that is its argument, runs its task between joining and leaving the group."""
+    """Reads the job of the folder that is its argument, and runs its task between joining and leaving the group."""
     end_with_parent()
     folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
     job, task = given(folder)

@@ -246,7 +246,7 @@ def test_a_gpu_that_others_compute_on_is_refused_and_conditions_are_kept(alone: 
     assert {"power_watts", "clock_mhz"}.isdisjoint(conditions.under(device))
     busy[0] = [97, 97, 4]  # what ran here itself fades
     conditions.refuse_busy(device)
-    alone.setattr(conditions, "_FADES", 0.0)
+    alone.setattr(conditions, "_BUSY_FADES", 0.0)
     busy[5] = [97]
     conditions.refuse_busy(device)
     with pytest.raises(InputError, match=r"--device: cuda:5: found .97 % busy before anything is timed: process 17.,"):
