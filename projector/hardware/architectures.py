@@ -1,4 +1,4 @@
-"""What GPUs of an architecture can run: kernels of attention and transports, from ``architectures.yaml``."""
+"""Lists what GPUs of an architecture can run: kernels of attention and transports, from ``architectures.yaml``."""
 
 from __future__ import annotations
 

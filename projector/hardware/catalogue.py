@@ -1,4 +1,4 @@
-"""GPUs and clusters by name: the files of ``gpus/`` and ``clusters/``, their aliases, and files of a user."""
+"""Finds GPUs and clusters by name: in the files of ``gpus/`` and ``clusters/``, by alias, or in a file of a user."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _NO_NAME = re.compile(
 
 @functools.cache
 def gpu_names() -> tuple[str, ...]:
-    """Catalogue names in alphabetical order."""
+    """Returns the catalogue's GPU names in alphabetical order."""
     return tuple(sorted(path.stem for path in (FOLDER / "gpus").glob("*.yaml")))
 
 
 @functools.cache
 def cluster_names() -> tuple[str, ...]:
-    """Catalogue names in alphabetical order; the default cluster of a GPU bears the name of the GPU."""
+    """Returns the catalogue's cluster names in alphabetical order; a GPU's default cluster bears its name."""
     return tuple(sorted(path.stem for path in (FOLDER / "clusters").glob("*.yaml")))
 
 
@@ -40,10 +40,10 @@ def gpu(name: str) -> Gpu:
     the nearest names."""
     if is_path(name):
         return read_gpu(Path(name)).gpu if own.is_gpu(name) else cluster(name).gpu
-    found = find_gpu(name)
-    if found is None:
+    known_name = find_gpu(name)
+    if known_name is None:
         raise InputError([Problem("gpu", "", name, nearest(name, gpu_names()))])
-    return _gpu_file(found).gpu
+    return _gpu_file(known_name).gpu
 
 
 def find_gpu(text: str) -> str | None:
@@ -57,7 +57,7 @@ def find_gpu(text: str) -> str | None:
         return text
     known = _aliases()
     for candidate in (text, *re.findall(r"\(([^)]*)\)", text)):
-        key = _normal(candidate)
+        key = _stripped(candidate)
         if key in known:
             return known[key]
     return None
@@ -73,14 +73,14 @@ def cluster(name: str) -> Cluster:
     machines = rented(name, _cluster_file)
     if machines is not None:
         return machines
-    found = find_gpu(name)
-    if found is None:
+    gpu_name = find_gpu(name)
+    if gpu_name is None:
         raise InputError([Problem("cluster", "", name, nearest(name, (*cluster_names(), *machine_names())))])
-    return default_cluster(found)
+    return default_cluster(gpu_name)
 
 
 def default_cluster(gpu_name: str, gpus_per_node: int | None = None) -> Cluster:
-    """The usual system of a GPU, with ``gpus_per_node`` GPUs in a host where that is stated.
+    """Returns the usual system of a GPU, with ``gpus_per_node`` GPUs in a host where that is stated.
 
     In an NVLink domain of several hosts (NVL72) the host changes, the domain stays. Elsewhere the node shrinks to the
     GPUs that are used; the fabric keeps its size, since a mesh link stays one of seven. Raises InputError.
@@ -130,7 +130,7 @@ def is_path(name: str) -> bool:
     return name.endswith(SUFFIXES)
 
 
-def _normal(text: str) -> str:
+def _stripped(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "", _NO_NAME.sub(" ", text.lower()))
 
 
@@ -146,16 +146,16 @@ def _cluster_file(name: str) -> Cluster:
 
 @functools.cache
 def _aliases() -> Mapping[str, str]:
-    found = {_normal(name): name for name in gpu_names()}
+    names = {_stripped(name): name for name in gpu_names()}
     for name in gpu_names():
-        found |= {_normal(alias): name for alias in listed_in(FOLDER / "gpus" / f"{name}.yaml", "aliases")}
-    return found
+        names |= {_stripped(alias): name for alias in listed_in(FOLDER / "gpus" / f"{name}.yaml", "aliases")}
+    return names
 
 
 # Machines that clouds rent, by the names that scripts and manifests call them: ``p5.48xlarge``, ``ND96isr_H100_v5``.
 _FILE = Path(__file__).with_name("machines.yaml")
 _BYTES = 1e9 / 8  # of a Gbit
-_WRITTEN = {"infiniband": "InfiniBand", "roce": "RoCE", "efa": "EFA", "tcp": "TCP"}
+_TECHNOLOGY_NAMES = {"infiniband": "InfiniBand", "roce": "RoCE", "efa": "EFA", "tcp": "TCP"}
 
 
 @functools.cache
@@ -165,12 +165,12 @@ def _table() -> tuple[dict[str, Any], ...]:
 
 @functools.cache
 def _by_name(key: str) -> dict[str, dict[str, Any]]:
-    """Entries by their ``names``, or by their label ``gke``."""
-    given = ((entry, entry.get(key, [])) for entry in _table())
-    return {_plain(name): entry for entry, names in given for name in ([names] if isinstance(names, str) else names)}
+    """Returns the entries by each of their ``names``, or by their label ``gke``."""
+    named = ((entry, entry.get(key, [])) for entry in _table())
+    return {_key_of(name): entry for entry, names in named for name in ([names] if isinstance(names, str) else names)}
 
 
-def _plain(name: str) -> str:
+def _key_of(name: str) -> str:
     return name.lower().removeprefix("standard_").removeprefix("ml.").replace("-", "_")
 
 
@@ -180,15 +180,15 @@ def machine_names() -> tuple[str, ...]:
 
 
 def machine_of(text: str, key: str = "names") -> str | None:
-    """The machine that ``text`` names (``key``: ``names``, or ``gke`` for a label of Google's Kubernetes), or None. Case,
-    dashes, Azure's ``Standard_`` and SageMaker's ``ml.`` do not matter."""
-    found = _by_name(key).get(_plain(text))
-    return None if found is None else str(found["names"][0])
+    """Returns the machine that ``text`` names (``key``: ``names``, or ``gke`` for a label of Google's Kubernetes), or
+    None. Case, dashes, Azure's ``Standard_`` and SageMaker's ``ml.`` do not matter."""
+    entry = _by_name(key).get(_key_of(text))
+    return None if entry is None else str(entry["names"][0])
 
 
 def rented(name: str, known: Callable[[str], Cluster]) -> Cluster | None:
-    """Returns the cluster of machines of a name, or None; ``known`` gives clusters of the catalogue."""
-    entry = _by_name("names").get(_plain(name))
+    """Returns the cluster of a machine that a cloud rents, or None; ``known`` gives clusters of the catalogue."""
+    entry = _by_name("names").get(_key_of(name))
     if entry is None:
         return None
     base, network = known(entry["cluster"]), entry.get("network")
@@ -197,7 +197,7 @@ def rented(name: str, known: Callable[[str], Cluster]) -> Cluster | None:
     of_host = network["gbits"] * _BYTES / base.gpus_per_host
     inter = replace(
         base.inter,
-        name=f"{_WRITTEN[network['technology']]}, {network['gbits']} Gbit/s a host",
+        name=f"{_TECHNOLOGY_NAMES[network['technology']]}, {network['gbits']} Gbit/s a host",
         technology="" if network["technology"] == "infiniband" else network["technology"],
         bandwidth=of_host,
         nics_per_node=network["nics"] * base.gpus_per_node // base.gpus_per_host,

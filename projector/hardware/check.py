@@ -1,4 +1,4 @@
-"""What is wrong with a cluster that was made in Python: types, and figures that no device has."""
+"""Checks a cluster that was made in Python: types, and figures that no device has."""
 
 from __future__ import annotations
 
@@ -16,49 +16,49 @@ _STEM = re.compile(r"[^/\\\x00-\x1f]{1,80}")
 
 def problems(cluster: object, where: str = "") -> tuple[Problem, ...]:
     """Returns every mistake of ``cluster``. Empty: it can be projected on."""
-    wrong = of_type(cluster, Cluster, where, "cluster.")
-    if wrong or not isinstance(cluster, Cluster):
-        return tuple(wrong)
-    found = _sizes(cluster, where, "cluster.")
-    found += gpu_problems(cluster.gpu, where, "cluster.gpu.")
+    type_mistakes = of_type(cluster, Cluster, where, "cluster.")
+    if type_mistakes or not isinstance(cluster, Cluster):
+        return tuple(type_mistakes)
+    mistakes = _sizes(cluster, where, "cluster.")
+    mistakes += gpu_problems(cluster.gpu, where, "cluster.gpu.")
     for name in ("intra", "inter", "outer"):
         fabric: Fabric | None = getattr(cluster, name)
         if fabric is not None:
-            found += _sizes(fabric, where, f"cluster.{name}.")
+            mistakes += _sizes(fabric, where, f"cluster.{name}.")
             if fabric.topology not in TOPOLOGIES:
                 expected = f"one of {', '.join(TOPOLOGIES)}"
-                found.append(Problem(where, f"cluster.{name}.topology", fabric.topology, expected))
-    if not found and cluster.gpus_per_node % cluster.gpus_per_host:
+                mistakes.append(Problem(where, f"cluster.{name}.topology", fabric.topology, expected))
+    if not mistakes and cluster.gpus_per_node % cluster.gpus_per_host:
         expected = f"a divisor of gpus_per_node = {cluster.gpus_per_node}"
-        found.append(Problem(where, "cluster.gpus_per_host", cluster.gpus_per_host, expected))
-    return tuple(found)
+        mistakes.append(Problem(where, "cluster.gpus_per_host", cluster.gpus_per_host, expected))
+    return tuple(mistakes)
 
 
 def gpu_problems(gpu: object, where: str = "", prefix: str = "gpu.") -> list[Problem]:
     """Returns every mistake of a device."""
-    wrong = of_type(gpu, Gpu, where, prefix)
-    if wrong or not isinstance(gpu, Gpu):
-        return wrong
-    found = _sizes(gpu, where, prefix)
+    type_mistakes = of_type(gpu, Gpu, where, prefix)
+    if type_mistakes or not isinstance(gpu, Gpu):
+        return type_mistakes
+    mistakes = _sizes(gpu, where, prefix)
     for name in ("name", "vendor", "arch"):  # they find the files of their efficiency parameters and kernel tables
         if not _STEM.fullmatch(getattr(gpu, name)):
-            found.append(Problem(where, prefix + name, getattr(gpu, name), "a short name without a slash"))
+            mistakes.append(Problem(where, prefix + name, getattr(gpu, name), "a short name without a slash"))
     for name in ("peak", "flops_per_clock"):
         expected = f"a number from {_LEAST:g} to {_MOST:g}"
         rates: Mapping[str, float] = getattr(gpu, name)
-        found += [
+        mistakes += [
             Problem(where, f"{prefix}{name}.{k}", v, expected) for k, v in rates.items() if not _LEAST <= v <= _MOST
         ]
-    return found
+    return mistakes
 
 
 def _sizes(item: object, where: str, prefix: str) -> list[Problem]:
-    found = []
+    mistakes = []
     expected = f"a number from {_LEAST:g} to {_MOST:g}"
-    for name, each in stated_of(type(item)).items():
+    for name, bounds in stated_of(type(item)).items():
         value = getattr(item, name)
         if type(value) not in (int, float) or _LEAST <= value <= _MOST:
             continue
-        if each.least > 0 or value < 0 or value > _LEAST:  # of a latency or a cache there may be less
-            found.append(Problem(where, prefix + name, value, expected))
-    return found
+        if bounds.least > 0 or value < 0 or value > _LEAST:  # of a latency or a cache there may be less
+            mistakes.append(Problem(where, prefix + name, value, expected))
+    return mistakes

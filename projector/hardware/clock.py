@@ -1,4 +1,4 @@
-"""A clock or a power limit that the user states, put on a device: rates of its units change, its memory does not.
+"""Puts a clock or a power limit that the user states on a device: rates of its units change, its memory does not.
 
 Clock: matrix, vector and exponential rates are so many operations a cycle, so they scale with it; device memory and
 fixed launch latencies have clocks of their own and stay. Power: dynamic power of CMOS logic is ``a·C·V²·f``
@@ -23,7 +23,7 @@ _MATRIX, _ATTENTION = "clock.matrix", "clock.attention"
 def settle(
     gpu: Gpu, efficiency: Efficiency, *, mhz: float | None = None, watts: float | None = None
 ) -> tuple[Gpu, Efficiency]:
-    """The device held at ``mhz`` while its matrix units are busy, and limited to ``watts``; None: no such limit.
+    """Returns the device held at ``mhz`` while its matrix units are busy, and limited to ``watts``; None: no such limit.
 
     A clock, at most boost: every ``clock.*`` parameter becomes it over ``peak_clock_mhz``. Where the boost clock lies above
     the one that the peaks are stated at, the peaks rise with it, so the returned ``Gpu`` belongs to kernel models and not
@@ -46,7 +46,7 @@ def settle(
     words = [] if mhz is None else [f"clock held at {mhz:g} MHz"]
     words += [f"power capped at {watts:g} of {gpu.tdp_watts:g} W"] if capped else []
     gains = {} if mhz is None else dict.fromkeys(_gains(efficiency), 0.0)
-    return _at(gpu, efficiency, shares, gains, ", ".join(words))
+    return _with_shares(gpu, efficiency, shares, gains, ", ".join(words))
 
 
 def sustained_mhz(gpu: Gpu, efficiency: Efficiency) -> float:
@@ -71,10 +71,10 @@ def _share(efficiency: Efficiency, key: str) -> float:
     return min(efficiency[key], 1.0)
 
 
-def _at(
+def _with_shares(
     gpu: Gpu, efficiency: Efficiency, shares: Mapping[str, float], gains: Mapping[str, float], source: str
 ) -> tuple[Gpu, Efficiency]:
-    """The device with these shares of its peak clock; a share above one moves the peak clock instead.
+    """Returns the device with these shares of its peak clock; a share above one moves the peak clock instead.
 
     Rates without a count per clock (fp32 on vector units, ``vector_flops``) do not move: data sheets state them at the
     boost clock already.

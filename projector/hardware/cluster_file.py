@@ -1,4 +1,4 @@
-"""One cluster from one YAML file (``clusters/*.yaml``, or a user's own).
+"""Reads one cluster from one YAML file (``clusters/*.yaml``, or a user's own), and writes one.
 
 ``inter.size`` GPUs make a pod; a third level, ``outer``, joins pods where a file has one.
 """
@@ -41,13 +41,13 @@ def read_cluster(
 ) -> Cluster:
     """Reads and checks one cluster file, with ``changes`` of its keys for a what-if; ``find_gpu`` resolves its ``gpu``.
     Raises InputError with every mistake."""
-    found = described(path)
-    read = Reader(changed(found, changes) if changes else found, str(path))
+    stated = described(path)
+    read = Reader(changed(stated, changes) if changes else stated, str(path))
     read.known((*keys_of(Cluster), *_EXTRA))
     gpu = _gpu(read, find_gpu, path.parent)
-    own = read.fields(Cluster, gpus_per_host=None)
-    per_node = own["gpus_per_node"]
-    own["gpus_per_host"] = per_host = own["gpus_per_host"] or per_node
+    figures = read.fields(Cluster, gpus_per_host=None)
+    per_node = figures["gpus_per_node"]
+    figures["gpus_per_host"] = per_host = figures["gpus_per_host"] or per_node
     if per_node % per_host:
         read.fail("gpus_per_host", per_host, f"a divisor of gpus_per_node = {per_node}")
     intra = _fabric(read, "intra", per_node)
@@ -61,16 +61,16 @@ def read_cluster(
     sources = read.sources(sourced)
     if read.problems or gpu is None:
         raise InputError(read.problems)
-    return Cluster(**own, gpu=gpu, intra=intra, inter=inter, outer=outer, sources=sources, overrides=measured)
+    return Cluster(**figures, gpu=gpu, intra=intra, inter=inter, outer=outer, sources=sources, overrides=measured)
 
 
 def _gpu(read: Reader, find_gpu: Callable[[str], Gpu], folder: Path) -> Gpu | None:
     name = read.text("gpu")
-    beside = name.endswith(SUFFIXES) and (folder / name).is_file()
+    beside_cluster = name.endswith(SUFFIXES) and (folder / name).is_file()
     try:
-        return find_gpu(str(folder / name) if beside else name)  # a device described beside its cluster
+        return find_gpu(str(folder / name) if beside_cluster else name)  # a device described beside its cluster
     except InputError as error:
-        if beside:
+        if beside_cluster:
             read.problems += error.problems  # they name the file and the key themselves
         else:
             for problem in error.problems:
@@ -79,9 +79,10 @@ def _gpu(read: Reader, find_gpu: Callable[[str], Gpu], folder: Path) -> Gpu | No
 
 
 def _measured(outer: Reader, inter: Fabric, per_node: int) -> dict[str, float]:
-    """The shares of the lines between nodes that ``inter.busbw_gbs`` and ``inter.busbw_one_rank_gbs`` state: bus bandwidth
-    of nccl-tests' or rccl-tests' ``all_reduce_perf`` at its longest message on two nodes or more, with all GPUs of each, and
-    with one. Messages from rank to rank and of all with all reach as much where the network has no figures of its own."""
+    """Returns the shares of the lines between nodes that ``inter.busbw_gbs`` and ``inter.busbw_one_rank_gbs`` state:
+    bus bandwidth of nccl-tests' or rccl-tests' ``all_reduce_perf`` at its longest message on two nodes or more, with
+    all GPUs of each, and with one. Messages from rank to rank and of all with all reach as much where the network has
+    no figures of its own."""
     value = outer.mapping.get("inter")
     between = Reader(value if isinstance(value, dict) else {}, outer.where, "inter.")
     shares = {}
@@ -94,12 +95,12 @@ def _measured(outer: Reader, inter: Fabric, per_node: int) -> dict[str, float]:
         shares[key] = min(1.0, _FILL * stated / line)
     outer.problems.extend(between.problems)
     kinds = ("",) if inter.technology else ("", ".send_recv", ".all_to_all")
-    found = {f"link{kind}.inter": shares[_BUSBW] for kind in kinds if _BUSBW in shares}
-    return found | ({"link.inter.alone": shares[_BUSBW_ALONE]} if _BUSBW_ALONE in shares else {})
+    links = {f"link{kind}.inter": shares[_BUSBW] for kind in kinds if _BUSBW in shares}
+    return links | ({"link.inter.alone": shares[_BUSBW_ALONE]} if _BUSBW_ALONE in shares else {})
 
 
 def _shares(outer: Reader) -> dict[str, float]:
-    """``collectives``: shares of the lines that long messages reach here."""
+    """Returns the shares of the lines that long messages reach on this cluster: ``collectives``."""
     value = outer.mapping.get("collectives", {})
     if not isinstance(value, dict):
         outer.fail("collectives", value, f"a mapping with some of {', '.join(SHARES)}")
@@ -108,9 +109,9 @@ def _shares(outer: Reader) -> dict[str, float]:
     read.known(SHARES)
     if isinstance(between := outer.mapping.get("inter"), dict) and _BUSBW in between and "link.inter" in value:
         read.fail("link.inter", value["link.inter"], f"either it or inter.{_BUSBW}")
-    found = {name: read.number(name, 1e-3, 1.0) for name in value if name in SHARES}
+    shares = {name: read.number(name, 1e-3, 1.0) for name in value if name in SHARES}
     outer.problems.extend(read.problems)
-    return found
+    return shares
 
 
 def _fabric(outer: Reader, level: str, size: int) -> Fabric:
@@ -126,12 +127,13 @@ def _fabric(outer: Reader, level: str, size: int) -> Fabric:
 
 
 def text(cluster: Cluster, gpu: str, like: str, measured: Sequence[tuple[str, str]]) -> str:
-    """``gpu``: how the file names its GPU; ``like``: where its lines come from; ``measured``: (share, how) of what was."""
+    """Returns a cluster file. ``gpu``: how it names its GPU; ``like``: whose lines it has; ``measured``: (share, how) of
+    others."""
     levels = {"intra": cluster.intra, "inter": cluster.inter} | ({"outer": cluster.outer} if cluster.outer else {})
     shares = {name: float(f"{value:.6g}") for name, value in cluster.overrides.items() if name in SHARES}
-    told = {f"collectives.{name}": how for name, how in measured}
+    origins = {f"collectives.{name}": how for name, how in measured}
     stated = [f"{level}.{key}" for level in levels for key in ("bandwidth_gbs", "latency_us")]
-    stated += [f"collectives.{name}" for name in shares if f"collectives.{name}" not in told]
+    stated += [f"collectives.{name}" for name in shares if f"collectives.{name}" not in origins]
     content: dict[str, Any] = {
         **written(cluster, 9),
         "gpu": gpu,
@@ -139,7 +141,7 @@ def text(cluster: Cluster, gpu: str, like: str, measured: Sequence[tuple[str, st
         "collectives": shares,
         "sources": [
             {"title": f"as {like}", "kind": "derived", "values": stated},
-            *({"title": how, "kind": "measured", "values": [key]} for key, how in told.items()),
+            *({"title": how, "kind": "measured", "values": [key]} for key, how in origins.items()),
         ],
     }
     return yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True, default_flow_style=None)

@@ -1,4 +1,4 @@
-"""Efficiency parameters of a GPU: its own file, then its architecture's, its vendor's and every GPU's, key by key.
+"""Finds the efficiency parameters of a GPU: its own file, then its architecture's, its vendor's and every GPU's, by key.
 
 The nearest file that has a key wins. An architecture that has no file takes that of its nearest relative
 (:func:`relative`), and a device that states no clock takes its architecture's, moved by its power (:func:`powered`).
@@ -39,19 +39,19 @@ def of(device: Gpu) -> Efficiency:
     )
     if not device.efficiency_file:
         return known
-    own = parse(
+    stated = parse(
         read_text(Path(device.efficiency_file), "a readable file of efficiency parameters"), device.efficiency_file
     )
-    return Efficiency(gpu=device.name, parameters={**known.parameters, **own})
+    return Efficiency(gpu=device.name, parameters={**known.parameters, **stated})
 
 
 def stands_in(device: Gpu) -> str:
-    """The architecture that stands for one without a file; empty for a device whose own has one."""
+    """Returns the architecture that stands for one without a file; empty for a device whose own has one."""
     return "" if shipped(device.arch.lower()) else relative(device)
 
 
 def relative(device: Gpu, *without: str) -> str:
-    """The architecture whose kernels a device of an unknown one is taken to run, other than ``without``; empty for none.
+    """Returns the architecture whose kernels a device of an unknown one is taken to run, other than ``without``, or "".
 
     Of its vendor's architectures with measured tables the nearest in what kernels are written around: matrix products
     and exponentials a clock and unit.
@@ -59,28 +59,28 @@ def relative(device: Gpu, *without: str) -> str:
     from projector.hardware.catalogue import gpu, gpu_names
 
     known = (other for other in map(gpu, gpu_names()) if other.vendor == device.vendor and other.arch not in without)
-    near = ((_apart(device, o), o.arch) for o in known if any(p.kind == "fitted" for p in shipped(o.arch).values()))
+    near = ((_distance(device, o), o.arch) for o in known if any(p.kind == "fitted" for p in shipped(o.arch).values()))
     return min(near, default=(0.0, ""))[1]
 
 
 def powered(parameters: Mapping[str, Parameter], watts_per_tflops: float) -> Mapping[str, Parameter]:
-    """Returns the same with the clocks of another device, of that board power over dense BF16 peak, W s/TFLOP.
+    """Returns ``parameters`` with the clocks of another device, of that board power over dense BF16 peak, W s/TFLOP.
 
     At its peak clock a chip of one generation spends about as much energy on an operation as another; below it power
     falls with the cube of the clock (:mod:`projector.hardware.clock`), so the share of the peak clock that a board
-    sustains goes with the cube root of its watts a peak TFLOP/s, up to the whole. ``parameters`` say by
+    sustains goes with the cube root of its watts a peak TFLOP/s, up to the whole. ``parameters`` state under
     :data:`WATTS` of which device their clocks are.
     """
-    found = parameters.get(WATTS)
-    if found is None or not watts_per_tflops or math.isclose(found, watts_per_tflops, rel_tol=1e-3):
+    watts_of_clocks = parameters.get(WATTS)
+    if watts_of_clocks is None or not watts_per_tflops or math.isclose(watts_of_clocks, watts_per_tflops, rel_tol=1e-3):
         return parameters
-    factor = (watts_per_tflops / found) ** (1 / 3)
-    clocks = {key: _times(p, factor) for key, p in parameters.items() if key.startswith(_CLOCKS)}
+    factor = (watts_per_tflops / watts_of_clocks) ** (1 / 3)
+    clocks = {key: _scaled_share(p, factor) for key, p in parameters.items() if key.startswith(_CLOCKS)}
     return {**parameters, **clocks}
 
 
-def _times(share: Parameter, factor: float) -> Parameter:
-    """A share of the peak clock and its range, ``factor`` times and at most all of it."""
+def _scaled_share(share: Parameter, factor: float) -> Parameter:
+    """Returns a share of the peak clock and its range, ``factor`` times and at most all of it."""
     low, high = (None if end is None else min(1.0, factor * end) for end in (share.low, share.high))
     source = f"{share.source}; times the cube root of the board power of a peak FLOP/s"
     return Parameter(min(1.0, factor * share), "derived", source, low, high, scored=share.scored)
@@ -92,8 +92,8 @@ def _watts_per_tflops(device: Gpu) -> float:
     return device.tdp_watts / (peak * 1e-12) if peak else 0.0
 
 
-def _apart(one: Gpu, other: Gpu) -> float:
-    """Factors between the rates of two units, as the sum of their logarithms."""
+def _distance(one: Gpu, other: Gpu) -> float:
+    """Returns the factors between the rates of two units, as the sum of their logarithms."""
     products = [max(gpu.flops_per_clock.get(name, 0.0) for name in ("bf16", "fp16")) for gpu in (one, other)]
     pairs = (products, [one.exp_per_clock_per_cu, other.exp_per_clock_per_cu])
     return sum(abs(math.log(a / b)) for a, b in pairs if a > 0.0 and b > 0.0)

@@ -1,4 +1,4 @@
-"""Files of efficiency parameters: ``parameters: {key: {value, kind, source, low, high}}``.
+"""Reads files of efficiency parameters: ``parameters: {key: {value, kind, source, low, high}}``.
 
 Meaning of the keys: ``efficiency/README.md``.
 """
@@ -17,13 +17,13 @@ FOLDER = Path(__file__).parent / "efficiency"
 
 
 def priors() -> Mapping[str, Parameter]:
-    """The parameters of every GPU whose own file does not state them."""
+    """Returns the parameters of every GPU whose own file does not state them."""
     return shipped("gpu")
 
 
 @cache
 def shipped(stem: str) -> Mapping[str, Parameter]:
-    """Returns the parameters of one file of ours; none where there is no such file."""
+    """Returns the parameters of one packaged file; none where there is no such file."""
     path = FOLDER / f"{stem}.yaml"
     return parse(path.read_text(encoding="utf-8"), str(path)) if path.is_file() else {}
 
@@ -31,11 +31,11 @@ def shipped(stem: str) -> Mapping[str, Parameter]:
 def parse(text: str, where: str) -> Mapping[str, Parameter]:
     """Returns the parameters of one file's text. Raises ``InputError`` with every mistake."""
     data = parse_yaml(text, where)
-    found = data.get("parameters") if isinstance(data, Mapping) else None
-    if not isinstance(found, Mapping):
-        raise InputError([Problem(where, "parameters", found, "a mapping of parameters")])
+    cells = data.get("parameters") if isinstance(data, Mapping) else None
+    if not isinstance(cells, Mapping):
+        raise InputError([Problem(where, "parameters", cells, "a mapping of parameters")])
     problems: list[Problem] = []
-    parameters = {str(key): read(cell, where, f"parameters.{key}", problems) for key, cell in found.items()}
+    parameters = {str(key): read(cell, where, f"parameters.{key}", problems) for key, cell in cells.items()}
     if problems:
         raise InputError(problems)
     return parameters

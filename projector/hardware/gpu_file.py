@@ -1,4 +1,4 @@
-"""One GPU from one YAML file (``gpus/*.yaml``, or a user's own): units converted to SI, every value checked."""
+"""Reads one GPU from one YAML file (``gpus/*.yaml``, or a user's own): units converted to SI, every value checked."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class GpuFile:
 def read_gpu(path: Path, changes: Mapping[str, Any] = MappingProxyType({})) -> GpuFile:
     """Reads and checks one GPU file, with ``changes`` of its keys for a what-if. Raises InputError with every mistake in
     it."""
-    found = described(path)
-    read = Reader(changed(found, changes) if changes else found, str(path))
+    stated = described(path)
+    read = Reader(changed(stated, changes) if changes else stated, str(path))
     known = keys_of(Gpu)
     read.known((*known, *_EXTRA))
     gpu = Gpu(
         **read.fields(Gpu),
         sources=read.sources([key for key in known if key not in _UNSOURCED]),
-        base=str(found.get("base", "")),
+        base=str(stated.get("base", "")),
         efficiency_file=str(path.parent / read.text("efficiency")) if "efficiency" in read.mapping else "",
     )
     aliases = read.texts("aliases")
@@ -51,15 +51,15 @@ def read_gpu(path: Path, changes: Mapping[str, Any] = MappingProxyType({})) -> G
 
 
 def _physics(gpu: Gpu, where: str) -> list[Problem]:
-    """Peak = operations per clock and unit x units x clock, and no more usable memory than there is."""
-    found: list[Problem] = []
+    """Checks that peak = operations per clock and unit x units x clock, and that no more memory is usable than there is."""
+    problems: list[Problem] = []
     for dtype, rate in gpu.flops_per_clock.items():
         product = rate * gpu.compute_units * gpu.peak_clock_mhz * 1e6
         quoted = gpu.peak.get(dtype)
         if quoted is None:
-            found.append(Problem(where, f"peak_tflops.{dtype}", None, "a peak for every type of flops_per_clock"))
+            problems.append(Problem(where, f"peak_tflops.{dtype}", None, "a peak for every type of flops_per_clock"))
         elif abs(quoted / product - 1) > PEAK_TOLERANCE:
-            found.append(
+            problems.append(
                 Problem(
                     where,
                     f"peak_tflops.{dtype}",
@@ -68,5 +68,5 @@ def _physics(gpu: Gpu, where: str) -> list[Problem]:
                 )
             )
     if gpu.usable_memory_bytes > gpu.memory_bytes:
-        found.append(Problem(where, "usable_memory_gib", gpu.usable_memory_bytes / 2**30, "at most memory_gib"))
-    return found
+        problems.append(Problem(where, "usable_memory_gib", gpu.usable_memory_bytes / 2**30, "at most memory_gib"))
+    return problems

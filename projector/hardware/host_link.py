@@ -1,7 +1,7 @@
-"""How fast a device reads the memory of its host, and how fast and how large that memory is for the processes of the host.
+"""Says how fast a device reads the memory of its host, and how fast and how large that memory is.
 
-A user's cluster file states all three where it knows better (``host_link_gbs``, ``host_memory_gbs``, ``host_memory_gib``);
-the tables here are of the usual host of each architecture.
+A user's cluster file states all three where it knows better (``host_link_gbs``, ``host_memory_gbs``,
+``host_memory_gib``); the tables here are of the usual host of each architecture.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ def bandwidth(cluster: Cluster) -> float:
 
 
 def copies(cluster: Cluster, ranks: int) -> float:
-    """Bytes/s of host memory that each of the ``ranks`` of a host has when all of them copy at once."""
-    return _COPIED * _memory(cluster) / max(1, ranks)
+    """Returns the bytes/s of host memory that each of the ``ranks`` of a host has when all of them copy at once."""
+    return _COPIED * _memory_bandwidth(cluster) / max(1, ranks)
 
 
 def optimizer_traffic(cluster: Cluster, ranks: int) -> float:
     """Returns the bytes/s of host-memory traffic that the optimizer of one of the ``ranks`` of a host sustains."""
-    return _OPTIMIZER * _memory(cluster) / max(1, ranks)
+    return _OPTIMIZER * _memory_bandwidth(cluster) / max(1, ranks)
 
 
 def capacity(cluster: Cluster) -> float:
@@ -112,7 +112,7 @@ def separate(cluster: Cluster) -> None:
         raise Unsupported(f"offload to the host on {cluster.gpu.name}: CPU and GPU share one memory")
 
 
-def _memory(cluster: Cluster) -> float:
+def _memory_bandwidth(cluster: Cluster) -> float:
     if cluster.host_memory is not None:
         return cluster.host_memory
     if cluster.host == "grace":

@@ -1,4 +1,4 @@
-"""Hardware that a user describes in a file: where the file lies, what it describes, and the cluster of a GPU alone."""
+"""Reads hardware that a user describes in a file: where it lies, what it describes, the cluster of a GPU alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from projector.hardware.yaml_file import SUFFIXES, described
 
 @dataclass(frozen=True)
 class Placed:
-    """``like``: the cluster of which ``taken`` is; ``stated``: a file of the user says so."""
+    """A GPU in a cluster whose ``taken`` part is that of ``like``; ``stated``: a file of the user says so."""
 
     cluster: Cluster
     like: str
@@ -35,7 +35,7 @@ def is_gpu(path: str) -> bool:
 
 
 def beside(name: str, file: str | Path) -> str:
-    """``name`` as it stands in ``file``: a path is taken from the folder of the file, where something lies there."""
+    """Returns ``name`` as ``file`` means it: a path from the folder of the file, where something lies there."""
     if not name.endswith(SUFFIXES):
         return name
     placed = Path(os.path.normpath(Path(file).parent / name))
@@ -55,19 +55,19 @@ def around(path: str) -> Placed:
     file = Path(path)
     mapping = described(file)
     if tpe_file.is_its(mapping):
-        made, name = tpe_file.cluster(mapping, path, file.stem)
-        return Placed(made, name, stated=False, taken="clocks, caches, kernels and hosts")
+        described_cluster, name = tpe_file.cluster(mapping, path, file.stem)
+        return Placed(described_cluster, name, stated=False, taken="clocks, caches, kernels and hosts")
     gpu = read_gpu(file).gpu
     beside = file.parent.parent / "clusters" / file.name
     if beside.is_file():
         return Placed(catalogue.cluster(str(beside)), beside.name, stated=True)
     known = [catalogue.gpu(name) for name in catalogue.gpu_names() if name in catalogue.cluster_names()]
-    kin = [
+    relatives = [
         [each for each in known if each.name == (gpu.base or gpu.name)],
         [each for each in known if each.arch == gpu.arch],
         [each for each in known if each.vendor == gpu.vendor],
     ]
-    nearest = next((group for group in kin if group), None)
+    nearest = next((group for group in relatives if group), None)
     if nearest is None:
         expected = "a vendor or an architecture of the catalogue, or --cluster FILE that describes its hosts"
         raise InputError([Problem(path, "arch", gpu.arch, expected)])

@@ -1,4 +1,4 @@
-"""Primus' ``hardware_config:`` files onto a cluster: its keys, its units, its numbers written as text.
+"""Applies Primus' ``hardware_config:`` files to a cluster: its keys, its units, its numbers written as text.
 
 Source: AMD-AGI/Primus@739a329b, ``primus/core/projection/module_profilers/collective_args.py`` and
 ``examples/hardware_configs``.
@@ -39,7 +39,7 @@ def keys() -> Mapping[str, Any]:
 
 
 def felt_by(key: str) -> str:
-    """Returns what feels a key; empty where all collectives do."""
+    """Returns which collectives a key changes; empty where it changes all of them."""
     return str({**keys()["numbers"], **keys()["words"]}[key].get("felt_by", ""))
 
 
@@ -53,13 +53,13 @@ class Applied:
 
 
 def apply(path: str | Path, cluster: Cluster) -> Cluster:
-    """``cluster`` with the values of a Primus hardware file. Raises InputError with every mistake of the file."""
+    """Returns ``cluster`` with the values of a Primus hardware file. Raises InputError with every mistake in it."""
     return read(path, cluster).cluster
 
 
 def read(path: str | Path, cluster: Cluster, without: str = "") -> Applied:
-    """As :func:`apply`, with the keys that have no effect. An empty ``hardware_config`` changes nothing. ``without``: a key
-    that is passed over."""
+    """Does as :func:`apply`, and returns the keys that have no effect, too. An empty ``hardware_config`` changes
+    nothing. ``without``: a key that is passed over."""
     where = str(path)
     top = read_mapping(Path(path))
     section = top.get("hardware_config")
@@ -90,7 +90,7 @@ def read(path: str | Path, cluster: Cluster, without: str = "") -> Applied:
 def _values(
     section: Mapping[str, Any], table: Mapping[str, Any], where: str, problems: list[Problem]
 ) -> dict[str, Any]:
-    numbers, found = table["numbers"], dict[str, Any]()
+    numbers, values = table["numbers"], dict[str, Any]()
     for key, value in section.items():
         place = f"hardware_config.{key}"
         if value is None:
@@ -102,18 +102,18 @@ def _values(
                 kind = "whole number" if whole else "number"
                 problems.append(Problem(where, place, value, f"a {kind} from {low:g} to {high:g}"))
             else:
-                found[key] = int(number) if whole else number
+                values[key] = int(number) if whole else number
         elif key in table["unused"] and _number(value) is None:
             problems.append(Problem(where, place, value, "a number"))
         elif key == "node_topology":
             if str(value).lower() not in _TOPOLOGIES:
                 problems.append(Problem(where, place, value, f"one of {', '.join(_TOPOLOGIES)}"))
-            found[key] = str(value).lower()
+            values[key] = str(value).lower()
         elif key == "switch_topology":
             if str(value).lower() not in _WORDS:
                 problems.append(Problem(where, place, value, "true or false"))
-            found[key] = _WORDS.get(str(value).lower(), True)
-    return found
+            values[key] = _WORDS.get(str(value).lower(), True)
+    return values
 
 
 def _number(value: object) -> float | None:
@@ -183,26 +183,26 @@ def _beyond_the_pod(base: Cluster, values: Mapping[str, Any], inter: Fabric, siz
 
 
 def _overrides(values: Mapping[str, Any]) -> dict[str, float]:
-    """Constants of the collective model by their names there."""
-    found: dict[str, float] = {}
+    """Returns the constants of the collective model by their names there."""
+    constants: dict[str, float] = {}
     if "bw_eff" in values:
-        found.update({f"link.{name}": values["bw_eff"] for name in _SHARES})
+        constants.update({f"link.{name}": values["bw_eff"] for name in _SHARES})
     if "p2p_bw_eff" in values:
-        found.update({f"link.send_recv.{level}": values["p2p_bw_eff"] for level in ("intra", "inter")})
-    fixed = [values[key] for key in ("a2a_rccl_overhead_us", "a2a_intra_sync_overhead") if key in values]
-    if fixed:
-        found["overhead_us.all_to_all"] = sum(fixed)
+        constants.update({f"link.send_recv.{level}": values["p2p_bw_eff"] for level in ("intra", "inter")})
+    overheads = [values[key] for key in ("a2a_rccl_overhead_us", "a2a_intra_sync_overhead") if key in values]
+    if overheads:
+        constants["overhead_us.all_to_all"] = sum(overheads)
     if any(key in values for key in _PROTOCOL_US):
-        found.update(_protocols(values))
+        constants.update(_protocols(values))
     numbers = keys()["numbers"]
-    found.update(
+    constants.update(
         {numbers[key]["constant"]: value for key, value in values.items() if "constant" in numbers.get(key, {})}
     )
-    return found
+    return constants
 
 
 def _protocols(values: Mapping[str, Any]) -> dict[str, float]:
-    """What a hop costs beyond the fabric: one write under LL and LL128; two and the answer to one under Simple."""
+    """Returns what a hop costs beyond the fabric: one write under LL and LL128; two and an answer under Simple."""
     memory, write, answer = (values.get(key, usual) for key, usual in _PROTOCOL_US.items())
     hops = {"ll": memory + write, "ll128": memory + write, "simple": memory + 2 * write + answer}
     return {f"extra_us.{level}.{name}": us for level in ("intra", "inter") for name, us in hops.items()}

@@ -1,4 +1,4 @@
-"""A cluster of which one thing is larger or smaller: what would a machine do that does not exist?"""
+"""Makes a cluster of which one thing is larger or smaller: what would a machine do that does not exist?"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _computing(gpu: Gpu, factor: float) -> Gpu:
     )
 
 
-#: Of a cluster what may be scaled, by its word. ``memory_capacity``: what a process can get of it.
+#: What may be scaled of a cluster, by its word. ``memory_capacity``: the memory that a process can get.
 SCALES: Mapping[str, Callable[[Cluster, float], Cluster]] = MappingProxyType(
     {
         "flops": lambda c, x: replace(c, gpu=_computing(c.gpu, x)),

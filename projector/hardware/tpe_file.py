@@ -1,4 +1,4 @@
-"""A system as transformer-perf-estimates describes one (ShashankSubramanian/transformer-perf-estimates@54278b0,
+"""Reads a system as transformer-perf-estimates describes one (ShashankSubramanian/transformer-perf-estimates@54278b0,
 ``systems/*.json``): a GPU and its two tiers of links, in TFLOP/s, GB/s, GB and seconds."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _IGNORED = frozenset({"vector_flops_fp32", "empirical", "flops_units", "summa_nb
 
 
 def is_its(mapping: Mapping[str, Any]) -> bool:
-    """Tells whether a hardware file speaks its words rather than ours."""
+    """Returns whether a hardware file is written with the keys of transformer-perf-estimates."""
     return len(_UNITS.keys() & mapping.keys()) > 1
 
 
@@ -59,22 +59,22 @@ def numbers(mapping: Mapping[str, Any], where: str) -> dict[str, float]:
 
 
 def cluster(mapping: Mapping[str, Any], where: str, name: str) -> tuple[Cluster, str]:
-    """Our cluster of its system, and whose GPU it is made of.
+    """Returns our cluster of such a system, and the cluster whose GPU it is made of.
 
-    Rates, capacity, links, hops and the size of a domain are its own. What it does not say (clocks, caches, kernels, power,
-    hosts) is that of NVIDIA's system in the catalogue which is nearest in those: it assumes NVIDIA's. All types of operands
-    and the exponentials are faster by the same factor as its matrices. Its shares of the links' rates belong to its own law
-    of collectives; ours has its own.
+    Rates, capacity, links, hops and the size of a domain are those of the file. What it does not say (clocks, caches,
+    kernels, power, hosts) is that of NVIDIA's system in the catalogue which is nearest in those: the tool assumes
+    NVIDIA's. All types of operands and the exponentials are faster by the same factor as its matrices. Its shares of
+    the links' rates belong to its own law of collectives; ours has its own.
     """
     from projector.hardware import catalogue
 
-    its = numbers(mapping, where)
+    file = numbers(mapping, where)
     names = [name for name in catalogue.gpu_names() if name in catalogue.cluster_names()]
     known = [each for each in map(catalogue.default_cluster, names) if each.gpu.vendor == "nvidia"]
-    like = min(known, key=lambda each: _distance(its, each))
-    gpu, domain = like.gpu, int(its["nvlink_size"])
-    faster = its["matrix_flops_fp16"] / gpu.peak_of("bf16")
-    made = replace(
+    like = min(known, key=lambda each: _distance(file, each))
+    gpu, domain = like.gpu, int(file["nvlink_size"])
+    faster = file["matrix_flops_fp16"] / gpu.peak_of("bf16")
+    chip = replace(
         gpu,
         name=name,
         title=name,
@@ -82,19 +82,19 @@ def cluster(mapping: Mapping[str, Any], where: str, name: str) -> tuple[Cluster,
         flops_per_clock={key: faster * value for key, value in gpu.flops_per_clock.items()},
         vector_flops=faster * gpu.vector_flops,
         exp_per_clock_per_cu=faster * gpu.exp_per_clock_per_cu,
-        memory_bytes=its["hbm_capacity"],
-        usable_memory_bytes=its["hbm_capacity"] * gpu.usable_memory_bytes / gpu.memory_bytes,
-        memory_bandwidth=its["hbm_bandwidth"],
+        memory_bytes=file["hbm_capacity"],
+        usable_memory_bytes=file["hbm_capacity"] * gpu.usable_memory_bytes / gpu.memory_bytes,
+        memory_bandwidth=file["hbm_bandwidth"],
     )
     intra = replace(
-        like.intra, size=domain, bandwidth=its["nvlink_bandwidth"], latency=its["nvlink_latency"], nics_per_node=None
+        like.intra, size=domain, bandwidth=file["nvlink_bandwidth"], latency=file["nvlink_latency"], nics_per_node=None
     )
-    slow = its["ib_bandwidth"] * its["nic_factor"]
-    inter = replace(like.inter, bandwidth=slow, latency=its["ib_latency"], nics_per_node=None)
+    network = file["ib_bandwidth"] * file["nic_factor"]
+    inter = replace(like.inter, bandwidth=network, latency=file["ib_latency"], nics_per_node=None)
     whole = replace(
         like,
         name=name,
-        gpu=made,
+        gpu=chip,
         gpus_per_node=domain,
         gpus_per_host=math.gcd(domain, like.gpus_per_host),
         intra=intra,
@@ -106,7 +106,7 @@ def cluster(mapping: Mapping[str, Any], where: str, name: str) -> tuple[Cluster,
     return whole, like.name
 
 
-def _distance(its: Mapping[str, float], other: Cluster) -> float:
+def _distance(stated: Mapping[str, float], other: Cluster) -> float:
     theirs = {
         "matrix_flops_fp16": other.gpu.peak_of("bf16"),
         "hbm_bandwidth": other.gpu.memory_bandwidth,
@@ -114,4 +114,4 @@ def _distance(its: Mapping[str, float], other: Cluster) -> float:
         "nvlink_bandwidth": other.intra.bandwidth,
         "nvlink_size": other.gpus_per_node,
     }
-    return sum(abs(math.log(its[key] / value)) for key, value in theirs.items())
+    return sum(abs(math.log(stated[key] / value)) for key, value in theirs.items())

@@ -58,12 +58,12 @@ class Gpu:
     """One device as its data sheet describes it (MI250X: one GCD, since one GCD is one rank).
 
     ``peak``: dense FLOP/s by operand type (``bf16``, ``fp16``, ``fp8``, ``mxfp8``, ``nvfp4``, ``tf32``, ``fp32`` — the
-    last for the matrix unit where there is one), at ``peak_clock_mhz``; what else a GPU can do follows from its ``arch``
-    (:mod:`projector.hardware.architectures`). ``flops_per_clock``: matrix FLOP per clock and compute unit by type.
-    ``memory_bytes``: physical; ``usable_memory_bytes``: what a process can get. ``efficiency_file``: a file of efficiency
-    parameters that override those of its name (a device of the user's own). ``base``: the GPU of the catalogue from which a
-    file of the user's takes all that it does not state, its efficiency parameters and hosts among it. ``shown``: what a run
-    on it did although no source knows it of the GPU.
+    last for the matrix unit where there is one), at ``peak_clock_mhz``; what else a GPU can do follows from its
+    ``arch`` (:mod:`projector.hardware.architectures`). ``flops_per_clock``: matrix FLOP per clock and compute unit by
+    type. ``memory_bytes``: physical; ``usable_memory_bytes``: what a process can get. ``efficiency_file``: a file of
+    efficiency parameters that override those of its name (a device of the user's own). ``base``: the GPU of the
+    catalogue from which a file of the user's takes all that it does not state, its efficiency parameters and hosts among
+    it. ``shown``: abilities that a measured run on it shows and no source states.
     """
 
     name: str = stated()
@@ -209,11 +209,11 @@ class Efficiency:
     parameters: Mapping[str, Parameter]
 
     def __getitem__(self, name: str) -> float:
-        found = self.parameters.get(name)
-        return priors()[name].value if found is None else found.value
+        parameter = self.parameters.get(name)
+        return priors()[name].value if parameter is None else parameter.value
 
     def get(self, name: str, default: float) -> float:
         """Returns what ``parameters`` state, else ``default``: for factors that change nothing where they are not
         stated."""
-        found = self.parameters.get(name)
-        return default if found is None else found.value
+        parameter = self.parameters.get(name)
+        return default if parameter is None else parameter.value

@@ -1,4 +1,4 @@
-"""Reading a hardware YAML file into a checked mapping: every mistake becomes a ``Problem``, none stops the reading."""
+"""Reads a hardware YAML file into a checked mapping: every mistake becomes a ``Problem``, none stops the reading."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from projector.io.documents import as_mapping, parse_json
 from projector.io.files import read_text, read_yaml
 from projector.io.typed import hints, target_of
 
-#: How files of hardware end.
+#: Endings of files of hardware.
 SUFFIXES = (".yaml", ".yml", ".json")
 _CATALOGUE = Path(__file__).parent
 _BASES = ("gpus", "clusters")
 _OWN = ("name", "title", "aliases", "notes")
-#: Of a figure that a file on a base, or a user on the command line, states without a source.
+#: The source of a figure that a file on a base, or a user on the command line, states without one.
 _WITHOUT = "for a what-if"
 WHAT_IF = f"assumed, {_WITHOUT}"
 _UNSOURCED = ("name", "title", "aliases", "notes", "sources", "base", "gpu")
-#: Words in SI units, for those of these files and their size.
+#: Keys in SI units: the key of these files, and its unit.
 _SI: Mapping[str, tuple[str, float]] = {
     "hbm_bytes_per_s": ("memory_bandwidth_tbs", 1e12),
     "memory_bytes": ("memory_gib", 2.0**30),
@@ -42,39 +42,39 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def described(path: Path) -> dict[str, Any]:
-    """Returns the mapping of a file of hardware. On a ``base`` (``gpus/NAME`` or ``clusters/NAME`` of the catalogue; NAME
-    alone is the GPU) it states what differs: mappings field by field, null for what is not there. The base's names and
-    notes are not its. A figure that a file of the catalogue states needs a source of its own; elsewhere it is assumed, for
-    a what-if, and without a name the file describes the base itself, changed."""
+    """Returns the mapping of a file of hardware. On a ``base`` (``gpus/NAME`` or ``clusters/NAME`` of the catalogue;
+    NAME alone is the GPU) it states what differs: mappings field by field, null for what is not there. Names and notes
+    of the base do not count. A figure that a file of the catalogue states needs a source of its own; elsewhere it is
+    assumed, for a what-if, and without a name the file describes the base itself, changed."""
     from projector.hardware.catalogue import find_gpu
 
-    own = in_units(read_mapping(path), str(path))
-    if "base" not in own:
-        return own
-    name = own.pop("base")
+    stated = in_units(read_mapping(path), str(path))
+    if "base" not in stated:
+        return stated
+    name = stated.pop("base")
     known = [
         f"{file.parent.name}/{file.stem}" for file in sorted(_CATALOGUE.glob("*/*.yaml")) if file.parent.name in _BASES
     ]
-    alone = [each.partition("/")[2] for each in known if each.startswith("gpus/")]
-    if name not in known and (found := find_gpu(str(name))) in alone:
+    gpus = [each.partition("/")[2] for each in known if each.startswith("gpus/")]
+    if name not in known and (found := find_gpu(str(name))) in gpus:
         name = f"gpus/{found}"
     if name not in known:
-        raise InputError([Problem(str(path), "base", name, nearest(str(name), known if "/" in str(name) else alone))])
+        raise InputError([Problem(str(path), "base", name, nearest(str(name), known if "/" in str(name) else gpus))])
     base = described(_CATALOGUE / f"{name}.yaml")
-    return _on(base, own) if path.parent.parent == _CATALOGUE else changed(base, own)
+    return _merged(base, stated) if path.parent.parent == _CATALOGUE else changed(base, stated)
 
 
 def in_units(stated: Mapping[str, Any], where: str, prefix: str = "") -> dict[str, Any]:
-    """``stated`` in the words and units of these files, where it has those of the SI. Raises InputError for a figure that
-    stands in both."""
-    made: dict[str, Any] = {}
+    """Returns ``stated`` in the words and units of these files, where it has SI ones. Raises InputError for a figure
+    that stands in both."""
+    converted: dict[str, Any] = {}
     for key, value in stated.items():
         word, unit = _SI.get(key, (key, 0.0))
         if unit and word in stated:
             raise InputError([Problem(where, prefix + key, value, f"one of the two: {word} says {stated[word]}")])
         inner = isinstance(value, Mapping) and not unit
-        made[word] = in_units(value, where, f"{prefix}{key}.") if inner else _scaled(value, unit)
-    return made
+        converted[word] = in_units(value, where, f"{prefix}{key}.") if inner else _scaled(value, unit)
+    return converted
 
 
 def _scaled(value: Any, unit: float) -> Any:
@@ -85,7 +85,7 @@ def _scaled(value: Any, unit: float) -> Any:
 
 
 def _number(value: object) -> object:
-    """A number that YAML takes for text: ``4e12``, where it wants ``4.0e+12``."""
+    """Returns a number that YAML takes for text: ``4e12``, where it wants ``4.0e+12``."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -93,8 +93,8 @@ def _number(value: object) -> object:
 
 
 def changed(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with what ``own`` states, for a what-if: what has no source is assumed, and what follows from it follows
-    (matrix operations a clock from the peak, usable memory from all of it)."""
+    """Returns ``base`` with what ``own`` states, for a what-if: what has no source is assumed, and what follows from it
+    follows (matrix operations a clock from the peak, usable memory from all of it)."""
     own = in_units(own, "")
     stated = dict(own)
     if isinstance(peaks := own.get("peak_tflops"), Mapping) and "flops_per_clock" not in own:
@@ -112,37 +112,37 @@ def changed(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     for key in tuple(keys):
         if isinstance(value := stated[key], Mapping):
             keys += [f"{key}.{name}" for name, each in value.items() if each is not None]
-    left = [key for key in keys if key not in sourced]
-    if left and isinstance(own.get("sources", []), list):
-        stated["sources"] = [*own.get("sources", []), {"title": _WITHOUT, "kind": "assumed", "values": left}]
+    unsourced = [key for key in keys if key not in sourced]
+    if unsourced and isinstance(own.get("sources", []), list):
+        stated["sources"] = [*own.get("sources", []), {"title": _WITHOUT, "kind": "assumed", "values": unsourced}]
     named = {"name": base["name"], "title": f"{base.get('title', base['name'])}, changed"}
-    return named | _on(base, stated) | ({} if "gpu" in base else {"base": base["name"]})
+    return named | _merged(base, stated) | ({} if "gpu" in base else {"base": base["name"]})
 
 
-def _on(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    made = {key: value for key, value in base.items() if key not in _OWN}
+def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {key: value for key, value in base.items() if key not in _OWN}
     stated = {*own, *(each for source in _sources(own) for each in source["values"])}
     for key, value in own.items():
-        old = made.get(key)
+        old = merged.get(key)
         if isinstance(old, Mapping) and isinstance(value, Mapping):
-            made[key] = {name: each for name, each in {**old, **value}.items() if each is not None}
+            merged[key] = {name: each for name, each in {**old, **value}.items() if each is not None}
             stated |= {f"{key}.{name}" for name in value}
         else:
-            made[key] = value
-    kept = [
+            merged[key] = value
+    remaining = [
         {**source, "values": [each for each in source["values"] if each not in stated]} for source in _sources(base)
     ]
-    more = own.get("sources", [])
-    made["sources"] = [source for source in kept if source["values"]] + more if isinstance(more, list) else more
-    return {key: value for key, value in made.items() if value is not None}
+    added = own.get("sources", [])
+    merged["sources"] = [each for each in remaining if each["values"]] + added if isinstance(added, list) else added
+    return {key: value for key, value in merged.items() if value is not None}
 
 
 def _sources(mapping: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The sources that are written as such; :meth:`Reader.sources` tells of the others."""
-    found = mapping.get("sources")
+    """Returns the sources that are well formed; :meth:`Reader.sources` reports the others."""
+    entries = mapping.get("sources")
     return [
         each
-        for each in (found if isinstance(found, list) else [])
+        for each in (entries if isinstance(entries, list) else [])
         if isinstance(each, dict) and isinstance(each.get("values"), list)
     ]
 
@@ -164,32 +164,32 @@ class Reader:
 
     def known(self, keys: Sequence[str]) -> None:
         """Refuses keys that are not in ``keys``."""
-        said = [*keys, *(word for word, (key, _) in _SI.items() if key in keys)]
+        allowed = [*keys, *(word for word, (key, _) in _SI.items() if key in keys)]
         for key in self.mapping:
             if key not in keys:
-                self.fail(str(key), key, nearest(str(key), said))
+                self.fail(str(key), key, nearest(str(key), allowed))
 
     def fields(self, kind: Any, **usual: Any) -> dict[str, Any]:
-        """The values of the fields that a dataclass says files state, in its units. ``usual``: by name, for those that the
-        file leaves out."""
-        found: dict[str, Any] = {}
+        """Returns the values of the fields that a dataclass says files state, in its units. ``usual``: by name, for
+        fields that the file leaves out."""
+        values: dict[str, Any] = {}
         defaults = {each.name: each.default for each in fields(kind) if each.default is not MISSING} | usual
         for name, each in stated_of(kind).items():
             key, (target, _) = each.key or name, target_of(hints(kind)[name])
             if key not in self.mapping and name in defaults and not each.needed:
-                found[name] = defaults[name]
+                values[name] = defaults[name]
             elif target is str:
-                found[name] = self.choice(key, each.words) if each.words else self.text(key)
+                values[name] = self.choice(key, each.words) if each.words else self.text(key)
             elif target is bool:
-                found[name] = self.switch(key)
+                values[name] = self.switch(key)
             elif target is int:
-                found[name] = self.integer(key, int(each.least), int(each.most))
+                values[name] = self.integer(key, int(each.least), int(each.most))
             elif target is float:
-                found[name] = self.number(key, each.least, each.most) * each.unit
+                values[name] = self.number(key, each.least, each.most) * each.unit
             else:
                 rates = self.rates(key, DTYPES, each.least, each.most)
-                found[name] = {dtype: value * each.unit for dtype, value in rates.items()}
-        return found
+                values[name] = {dtype: value * each.unit for dtype, value in rates.items()}
+        return values
 
     def text(self, key: str) -> str:
         value = self.mapping.get(key)
@@ -217,7 +217,7 @@ class Reader:
         return value
 
     def switch(self, key: str) -> bool:
-        """True or false; false where nothing is said."""
+        """Returns true or false; false where nothing is said."""
         value = self.mapping.get(key, False)
         if not isinstance(value, bool):
             self.fail(key, value, "true or false")
@@ -242,7 +242,7 @@ class Reader:
         return tuple(value)
 
     def sources(self, must_cover: Sequence[str]) -> tuple[str, ...]:
-        """``sources``: a list of {title, kind, values}; every name of ``must_cover`` stands in the values of one."""
+        """Returns the lines of ``sources``, a list of {title, kind, values} that covers each name of ``must_cover``."""
         value = self.mapping.get("sources")
         if not isinstance(value, list) or not value:
             self.fail("sources", value, "a list of {title, kind, values}")
@@ -275,13 +275,13 @@ class Reader:
 
 
 def keys_of(kind: Any) -> tuple[str, ...]:
-    """The keys of the fields that a dataclass says files state."""
+    """Returns the keys of the fields that a dataclass says files state."""
     return tuple(each.key or name for name, each in stated_of(kind).items())
 
 
 def written(item: Any, digits: int) -> dict[str, Any]:
-    """Returns what a file states of an object, to so many digits: the inverse of :meth:`Reader.fields`. Fields that are
-    as their default is are left out."""
+    """Returns what a file states of an object, to so many digits: the inverse of :meth:`Reader.fields`. Fields at their
+    default are left out."""
 
     def plain(value: Any, unit: float) -> Any:
         if isinstance(value, Mapping):

@@ -143,7 +143,7 @@ def test_a_broken_kernel_constant_fails(
     @cache
     def slow(*of: Any) -> Efficiency:
         known = sound(*of).parameters
-        return Efficiency(gpu=of[2], parameters={**known, CLOCK: efficiency._times(known[CLOCK], share)})
+        return Efficiency(gpu=of[2], parameters={**known, CLOCK: efficiency._scaled_share(known[CLOCK], share)})
 
     monkeypatch.setattr(efficiency, "_shipped", slow)
     monkeypatch.setattr(ours, "_projected", ours._projected.__wrapped__)  # remembers nothing
