@@ -1,4 +1,4 @@
-"""The code as it runs, as one hash: tells two versions apart where no revision does, and what an older one left behind."""
+"""Hashes the code as it runs: tells two versions apart where no revision does, and what an older one left behind."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _EVIDENCE = ("measured", "suites")  # what a wheel carries beside the code
 
 
 def hash_of(files: Iterable[tuple[str, Path]]) -> str:
-    """One hash of names and contents, whatever the order."""
-    whole = hashlib.sha256()
+    """Returns one hash of names and contents, whatever their order."""
+    digest = hashlib.sha256()
     for name, path in sorted(files):
-        whole.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return whole.hexdigest()
+        digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
 
 
 @cache
 def code_hash() -> str:
-    """Of both packages as they stand on disk, the catalogue included: the same in a checkout and in the wheel made of it."""
+    """Returns the hash of both packages on disk, catalogue included: the same in a checkout and in the wheel made of it."""
     return hash_of(_files(Path(__file__).resolve().parents[2]))
 
 
 def changed() -> float:
-    """When a file of the code last changed on disk, in seconds since the epoch."""
-    found = [path.stat() for _, path in _files(Path(__file__).resolve().parents[2])]
-    return max(max(each.st_mtime, each.st_ctime) for each in found)  # a file that is moved here keeps its mtime
+    """Returns when a file of the code last changed on disk, in seconds since the epoch."""
+    states = [path.stat() for _, path in _files(Path(__file__).resolve().parents[2])]
+    return max(max(each.st_mtime, each.st_ctime) for each in states)  # a file that is moved here keeps its mtime
 
 
 def _files(root: Path) -> Iterator[tuple[str, Path]]:

@@ -1,4 +1,4 @@
-"""CSV files: rows by column, with one clear error for what is none; and the text of a table."""
+"""Reads CSV files: rows by column, with one clear error for another file; and writes the text of a table."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ Rows = list[dict[str, str]]
 
 
 def read(path: Path, expected: str) -> tuple[tuple[str, ...], Rows]:
-    """The header, and every row by column (a cell that a short row lacks is None). ``expected``: what the file should be.
-
-    Raises :class:`InputError` for a file that cannot be read or is no CSV."""
+    """Returns the header, and every row by column (None for a cell that a short row lacks). ``expected``: what the file
+    should be. Raises :class:`InputError` for a file that cannot be read or is no CSV."""
     reader = csv.DictReader(io.StringIO(read_text(path, expected)))
     try:
         rows = list(reader)

@@ -1,4 +1,4 @@
-"""YAML and JSON texts as documents, strictly: what nests or expands without bound is a mistake, as is a key given twice."""
+"""Parses YAML and JSON texts strictly: what nests or expands without bound is a mistake, as is a key given twice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from projector.errors import InputError, Problem
 
 DEEPEST = 100
-"""Mappings and lists inside one another; the deepest real configurations have 8."""
+"""Levels of mappings and lists inside one another; the deepest real configurations have 8."""
 MOST_ALIASED = 100_000
 """Values that aliases may add when they are written out: nested aliases make gigabytes of 300 bytes."""
 LONGEST_INTEGER = 10**40
@@ -44,11 +44,11 @@ def parse_json(text: str, where: str, expected: str = "valid JSON") -> Any:
     repeated: list[str] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) < len(pairs):
+        mapping = dict(pairs)
+        if len(mapping) < len(pairs):
             seen: set[str] = set()
             repeated.extend(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        return made
+        return mapping
 
     try:
         document = json.loads(text, object_pairs_hook=unique, parse_int=_integer)
@@ -67,7 +67,7 @@ def parse_json(text: str, where: str, expected: str = "valid JSON") -> Any:
 
 
 def json_line(line: str) -> Any:
-    """Returns what one line of a file of records says; None for one that was cut or damaged."""
+    """Returns the record of one line of a file; None for a line that was cut or damaged."""
     try:
         return json.loads(line)
     except ValueError:
@@ -97,12 +97,12 @@ def _yaml(text: str, where: str) -> Any:
         loader = _strict()(text)
         node = loader.get_single_node()
         if "&" in text and "*" in text:
-            _expanded(node)
-        repeated = _merged(node)
+            _check_expansion(node)
+        repeated = _write_merges_out(node)
     except _Beyond as error:
         raise InputError([Problem(where, error.place, error.found, _READABLE)]) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError([Problem(where, _place(error), _what(error), "valid YAML")]) from None
+        raise InputError([Problem(where, _place(error), _message(error), "valid YAML")]) from None
     if repeated:
         raise InputError(Problem(where, f"line {line}", key, "each key once") for key, line in sorted(repeated))
     try:
@@ -110,10 +110,10 @@ def _yaml(text: str, where: str) -> Any:
     except _Beyond as error:
         raise InputError([Problem(where, error.place, error.found, _READABLE)]) from None
     except (*_UNBUILT, yaml.YAMLError) as error:
-        found = _what(error)
+        found = _message(error)
         tagged = "for the tag '!" in found  # such as !include
         expected = "what its own program puts for that tag, written out" if tagged else "valid YAML"
-        raise InputError([Problem(where, _place(error) or _scalar(node), found, expected)]) from None
+        raise InputError([Problem(where, _place(error) or _line_of_wrong_value(node), found, expected)]) from None
 
 
 class _Beyond(ValueError):
@@ -168,8 +168,8 @@ def _strict() -> Any:
     return Strict
 
 
-def _merged(root: Any) -> set[tuple[str, int]]:
-    """Write every merge key ``<<`` of a tree of nodes out, in place, and return the keys given twice with their lines.
+def _write_merges_out(root: Any) -> set[tuple[str, int]]:
+    """Writes every merge key ``<<`` of a tree of nodes out, in place, and returns the keys given twice with their lines.
 
     A merge follows its definition (YAML 1.1, https://yaml.org/type/merge.html): a mapping's own keys win over merged ones,
     and of several merged mappings the earlier wins, at any depth. Versions of PyYAML differ in this, so it never sees one.
@@ -195,19 +195,19 @@ def _merged(root: Any) -> set[tuple[str, int]]:
 
 
 def _repeated(mapping: Any) -> list[tuple[str, int]]:
-    """The words that stand as a key of ``mapping`` more than once, each with the line of its repetition."""
+    """Returns the keys that stand in ``mapping`` more than once, each with the line of its repetition."""
     seen: set[str] = set()
-    again = []
+    repetitions = []
     for key, _ in mapping.value:
         if isinstance(key.value, str):
             if key.value in seen:
-                again.append((key.value, key.start_mark.line + 1))
+                repetitions.append((key.value, key.start_mark.line + 1))
             seen.add(key.value)
-    return again
+    return repetitions
 
 
 def _written_out(mapping: Any) -> list[tuple[Any, Any]]:
-    """The (key, value) nodes of ``mapping`` with its merge written out, the winner of a repeated key last.
+    """Returns the (key, value) nodes of ``mapping`` with its merge written out, the winner of a repeated key last.
 
     The mappings that it merges were written out before.
     """
@@ -223,8 +223,8 @@ def _written_out(mapping: Any) -> list[tuple[Any, Any]]:
     return merged + own
 
 
-def _scalar(root: Any) -> str:
-    """The line of the first value of ``root`` that cannot be built by itself."""
+def _line_of_wrong_value(root: Any) -> str:
+    """Returns the line of the first value below ``root`` that cannot be built by itself."""
     import yaml
 
     builder = _strict()("")
@@ -243,7 +243,7 @@ def _scalar(root: Any) -> str:
     return ""
 
 
-def _expanded(root: Any) -> None:
+def _check_expansion(root: Any) -> None:
     """Raises :class:`_Beyond` for nodes that contain themselves, or expand past :data:`MOST_ALIASED` through aliases."""
     sizes: dict[int, tuple[int, int]] = {}
     open_: set[int] = set()
@@ -279,14 +279,14 @@ def _place(error: Exception) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
 
 
-def _what(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, (LookupError, TypeError, AttributeError)):  # PyYAML tripping over its own helpers
         return "a value that its tag does not allow"
     return str(getattr(error, "problem", None) or error).partition("\n")[0]
 
 
 def as_mapping(document: object, where: str, expected: str = "a mapping of keys") -> Mapping[str, Any]:
-    """``document`` with its keys as text. Raises :class:`InputError` for anything but a mapping."""
+    """Returns ``document`` with its keys as text. Raises :class:`InputError` for anything but a mapping."""
     if not isinstance(document, Mapping):
         found = "an empty file" if document is None else type(document).__name__
         raise InputError([Problem(where, "", found, expected)])

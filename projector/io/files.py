@@ -1,4 +1,4 @@
-"""The one door for files that users bring: reading never hangs and is bounded; writing is whole or not at all.
+"""Reads and writes the files that users bring: reading never hangs and is bounded; writing is whole or not at all.
 
 Every reader raises :class:`InputError` with the file, the place in it, what was found and what was expected.
 """
@@ -51,13 +51,13 @@ def read_bytes(path: str | Path, expected: str = "a readable file") -> bytes:
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError([Problem(where, "", _words(error), expected)]) from None
+        raise InputError([Problem(where, "", _reason(error), expected)]) from None
     if len(data) > MOST_BYTES:
         raise InputError([Problem(where, "", "a larger file", f"{expected} of at most {MOST_BYTES >> 20} MiB")])
     return data
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     known: dict[type[Exception], str] = {
         FileNotFoundError: NO_FILE,
         IsADirectoryError: "a folder",
@@ -76,7 +76,7 @@ def resolved(path: Path) -> Path:
 
 
 def kind_of_file(mode: int) -> str:
-    """Returns what a file of ``st_mode`` is, in words; empty for a regular one."""
+    """Returns what a file of ``st_mode`` is, in words; an empty text for a regular one."""
     if stat.S_ISREG(mode):
         return ""
     return next((word for test, word in _KINDS if test(mode)), "a device")
@@ -97,10 +97,10 @@ def listed_in(path: Path, key: str) -> tuple[str, ...]:
 
 
 def write_whole(path: str | Path, content: bytes | str) -> None:
-    """Write a file whole or not at all: what stood there stays until the new one is complete, nothing is left behind.
+    """Writes a file whole or not at all: what stood there stays until the new one is complete, nothing is left behind.
 
-    The folders above are made. A link is followed; a device or a pipe is written to as it stands. Raises
-    :class:`OSError` that names ``path``.
+    The folders above are made. A link is followed; a device or a pipe is written to as it stands. Raises :class:`OSError`
+    that names ``path``.
     """
     file = Path(os.path.realpath(path))
     data = content.encode("utf-8", errors="replace") if isinstance(content, str) else content
@@ -118,7 +118,7 @@ def write_whole(path: str | Path, content: bytes | str) -> None:
 
 
 def folder(path: str | Path, flag: str) -> Path:
-    """The folder at ``path``, made where there is none. Raises :class:`InputError` that blames ``flag``."""
+    """Returns the folder at ``path``, made where there is none. Raises :class:`InputError` that blames ``flag``."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -128,9 +128,9 @@ def folder(path: str | Path, flag: str) -> Path:
 
 def write_figure(path: str | Path, figure: Any) -> None:
     """Writes a Matplotlib figure as PNG, SVG or PDF, by the ending of ``path``; whole or not at all."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=Path(path).suffix[1:].lower(), dpi=150)
-    write_whole(path, drawn.getvalue())
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=Path(path).suffix[1:].lower(), dpi=150)
+    write_whole(path, buffer.getvalue())
 
 
 def figure_problems(path: Path) -> list[Problem]:
@@ -144,7 +144,7 @@ def figure_problems(path: Path) -> list[Problem]:
 
 
 def save_figure(path: Path, figure: Any) -> Path:
-    """:func:`write_figure`; raises :class:`InputError` where the file cannot be written."""
+    """Writes a figure as :func:`write_figure`. Raises :class:`InputError` where the file cannot be written."""
     with writing(path):
         write_figure(path, figure)
     return path
@@ -174,7 +174,7 @@ def _replace(file: Path, data: bytes, mode: int) -> None:
         raise
 
 
-# Data beside the code: found near the working directory first, then in the checkout, then as a wheel carries it.
+# Data beside the code: near the working directory first, then in the checkout, then in the installed package.
 _ROOT = Path(__file__).resolve().parents[2]
 
 

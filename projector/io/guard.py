@@ -1,4 +1,4 @@
-"""What stands round every command of both programs: how mistakes, signals and closed pipes end them."""
+"""Wraps every command of both programs: decides how mistakes, signals and closed pipes end it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _refused(*lines: str) -> int:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """``kill`` ends a command as an exception does, so that temporary files and child processes are cleaned up."""
+    """Makes ``kill`` end a command as an exception does, so that temporary files and child processes are cleaned up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -72,8 +72,8 @@ def _terminable() -> Iterator[None]:
     def leave(*_: object) -> None:
         raise SystemExit(_TERMINATED)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    handler = signal.signal(signal.SIGTERM, leave)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, handler)

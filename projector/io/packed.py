@@ -1,4 +1,4 @@
-"""Values as JSON text, and back by the type that the reader declares.
+"""Packs values as JSON text, and unpacks them by the type that the reader declares.
 
 The text names no function, and no class but one of those that are declared or that extend them, so reading it can run
 nothing: what is built is decided by the declared type, and text that does not fit it raises :class:`ValueError`. Declared
@@ -28,23 +28,23 @@ _PLAIN: Mapping[Any, tuple[type, ...]] = {int: (int,), float: (float, int), str:
 def pack(value: T, kind: type[T]) -> bytes:
     """Returns the text of a ``value`` of ``kind``. Raises :class:`TypeError` where it is of another type."""
     writer = _Writer([], {})
-    whole = _codec(typing.cast(Any, kind)).write(value, writer)
-    return json.dumps([writer.table, whole], separators=(",", ":")).encode()
+    content = _codec(typing.cast(Any, kind)).write(value, writer)
+    return json.dumps([writer.table, content], separators=(",", ":")).encode()
 
 
 def unpack(data: bytes, kind: type[T]) -> T:
     """Returns the value of ``kind`` that :func:`pack` wrote. Raises :class:`ValueError` where the text holds anything
     else."""
     try:
-        table, whole = json.loads(data)
-        return typing.cast(T, _codec(typing.cast(Any, kind)).read(whole, _Reader(table, {})))
+        table, content = json.loads(data)
+        return typing.cast(T, _codec(typing.cast(Any, kind)).read(content, _Reader(table, {})))
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"not a {kind}: {error}") from None
 
 
 @dataclass(frozen=True)
 class _Writer:
-    """``table``: fields of each dataclass instance; ``places``: by identity, where it stands, and itself (kept alive)."""
+    """Collects instances. ``table``: fields of each; ``places``: its place in it and itself (kept alive) by identity."""
 
     table: list[dict[str, object]]
     places: dict[int, tuple[int, object]]
@@ -52,7 +52,7 @@ class _Writer:
 
 @dataclass(frozen=True)
 class _Reader:
-    """``table``: as text; ``built``: instances by kind and place."""
+    """Builds the instances of one text. ``table``: their fields as text; ``built``: instances by kind and place."""
 
     table: list[dict[str, object]]
     built: dict[tuple[type, int], object]
@@ -60,7 +60,7 @@ class _Reader:
 
 @dataclass(frozen=True)
 class _Codec:
-    """How values of one type become JSON (:class:`TypeError`: not of it) and come back."""
+    """How values of one type become JSON (:class:`TypeError` for a value of another type) and come back."""
 
     write: Callable[[Any, _Writer], Any]
     read: Callable[[Any, _Reader], Any]
@@ -70,19 +70,19 @@ class _Codec:
 def _codec(kind: Any) -> _Codec:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is object:
-        return _Codec(lambda value, _: _json(value), lambda data, _: data)
+        return _Codec(lambda value, _: _checked_json(value), lambda data, _: data)
     if kind in _PLAIN:
         return _plain(_PLAIN[kind])
     if kind is bytes:
-        return _Codec(lambda value, _: _text(value), lambda data, _: _bytes(data))
+        return _Codec(lambda value, _: _base64(value), lambda data, _: _from_base64(data))
     if dataclasses.is_dataclass(kind):
         return _instance(kind)
     if origin in (typing.Union, types.UnionType):
         return _optional([each for each in arguments if each is not type(None)])
     if origin is tuple:
-        return _row(arguments)
+        return _sequence(arguments)
     if origin is list:
-        return _row((arguments[0], ...), list)
+        return _sequence((arguments[0], ...), list)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return _mapping(arguments[1])
     if getattr(origin, "__name__", "") == "ndarray":
@@ -101,14 +101,14 @@ def _plain(kinds: tuple[type, ...]) -> _Codec:
     return _Codec(same, same)
 
 
-def _json(value: Any) -> Any:
-    """``value``, if JSON gives back what it is given."""
+def _checked_json(value: Any) -> Any:
+    """Returns ``value`` if JSON gives back what it is given."""
     if value is None or type(value) in (str, int, float, bool):
         return value
     if type(value) is list:
-        return [_json(each) for each in value]
+        return [_checked_json(each) for each in value]
     if type(value) is dict and all(type(name) is str for name in value):
-        return {name: _json(each) for name, each in value.items()}
+        return {name: _checked_json(each) for name, each in value.items()}
     raise TypeError(f"{type(value).__name__} is not JSON's")
 
 
@@ -120,27 +120,27 @@ def _optional(kinds: list[Any]) -> _Codec:
     )
 
 
-def _text(content: bytes) -> str:
+def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def _bytes(text: str) -> bytes:
+def _from_base64(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
-def _row(kinds: tuple[Any, ...], whole: type = tuple) -> _Codec:
-    """Of a tuple ``[A, B]`` or ``[A, ...]``, or of a list."""
-    of = _codec(kinds[0]) if kinds and kinds[-1] is ... else None
-    each = () if of else tuple(map(_codec, kinds))
+def _sequence(kinds: tuple[Any, ...], whole: type = tuple) -> _Codec:
+    """Returns the codec of a tuple ``[A, B]`` or ``[A, ...]``, or of a list."""
+    repeated = _codec(kinds[0]) if kinds and kinds[-1] is ... else None
+    fixed = () if repeated else tuple(map(_codec, kinds))
 
     def codecs(values: Any, kind: type) -> Any:
         if (
             type(values) is not kind
             or not isinstance(values, list | tuple)
-            or (of is None and len(values) != len(each))
+            or (repeated is None and len(values) != len(fixed))
         ):
             raise TypeError(f"{type(values).__name__} for {whole.__name__}{list(kinds)}")
-        return zip(values, [of] * len(values) if of else each, strict=True)
+        return zip(values, [repeated] * len(values) if repeated else fixed, strict=True)
 
     return _Codec(
         lambda value, writer: [codec.write(item, writer) for item, codec in codecs(value, whole)],
@@ -168,17 +168,17 @@ def _array(number: Any) -> _Codec:
     def write(value: Any, _: _Writer) -> Any:
         if value.dtype != number:
             raise TypeError(f"an array of {value.dtype} for {number}")
-        return [list(value.shape), _text(value.tobytes())]
+        return [list(value.shape), _base64(value.tobytes())]
 
     def read(data: Any, _: _Reader) -> Any:
         shape, content = data
-        return np.frombuffer(_bytes(content), dtype=number).reshape(shape).copy()
+        return np.frombuffer(_from_base64(content), dtype=number).reshape(shape).copy()
 
     return _Codec(write, read)
 
 
 def _named(kinds: Mapping[str, Any]) -> _Codec:
-    """Of one of several dataclasses, by name."""
+    """Returns the codec of one of several dataclasses, which the text names."""
 
     def write(value: Any, writer: _Writer) -> Any:
         name = type(value).__name__
@@ -193,13 +193,13 @@ def _named(kinds: Mapping[str, Any]) -> _Codec:
     return _Codec(write, read)
 
 
-def _kinds_of(kind: Any) -> dict[str, Any]:
-    """By name, the dataclasses of this program that extend ``kind``, at any depth."""
-    return {name: each for own in kind.__subclasses__() for name, each in {own.__name__: own, **_kinds_of(own)}.items()}
+def _subclasses(kind: Any) -> dict[str, Any]:
+    """Returns the dataclasses of this program that extend ``kind``, at any depth, by name."""
+    return {name: c for sub in kind.__subclasses__() for name, c in {sub.__name__: sub, **_subclasses(sub)}.items()}
 
 
 def _instance(kind: Any) -> _Codec:
-    """Of a dataclass: the place in the table of its fields, without those that are as their default is."""
+    """Returns the codec of a dataclass: the place of its fields in the table, without fields at their default."""
     codecs: dict[str, _Codec] = {}  # made at the first use: a type may hold itself
 
     def known() -> dict[str, _Codec]:
@@ -209,11 +209,11 @@ def _instance(kind: Any) -> _Codec:
 
     def write(value: Any, writer: _Writer) -> Any:
         if type(value) is not kind:
-            return _named(_kinds_of(kind)).write(value, writer)
+            return _named(_subclasses(kind)).write(value, writer)
         if id(value) not in writer.places:
             fields = {name: (getattr(value, name), codec) for name, codec in known().items()}
             stated = {
-                name: codec.write(own, writer) for name, (own, codec) in fields.items() if own is not defaults[name]
+                name: codec.write(item, writer) for name, (item, codec) in fields.items() if item is not defaults[name]
             }
             writer.places[id(value)] = (len(writer.table), value)
             writer.table.append(stated)
@@ -221,12 +221,12 @@ def _instance(kind: Any) -> _Codec:
 
     def read(data: Any, reader: _Reader) -> Any:
         if type(data) is list:
-            return _named(_kinds_of(kind)).read(data, reader)
+            return _named(_subclasses(kind)).read(data, reader)
         if type(data) is not int or data < 0:
             raise TypeError(f"no place of a {kind.__name__}")
         if (kind, data) not in reader.built:
-            own = known()
-            stated = {name: own[name].read(item, reader) for name, item in reader.table[data].items()}
+            codec_of = known()
+            stated = {name: codec_of[name].read(item, reader) for name, item in reader.table[data].items()}
             reader.built[kind, data] = kind(**stated)
         return reader.built[kind, data]
 

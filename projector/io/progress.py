@@ -1,4 +1,4 @@
-"""What long work says of itself, on stderr and only where that is a terminal: nothing of it gets into a log or a pipe."""
+"""Shows how far long work is, on stderr and only where that is a terminal, so that no log or pipe gets any of it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Protocol
 
 class Told(Protocol):
     def __call__(self, done: int | None = None, total: int | None = None, words: str | None = None) -> None:
-        """How many are done, of how many, and what is being done; None: as before."""
+        """Shows how many are done, of how many, and what is being done; None leaves a part as before."""
 
 
 @contextmanager
 def progress(words: str, total: int | None = None) -> Iterator[Told]:
-    """A bar while the block runs, gone afterwards; without a ``total`` one that only shows that something happens."""
+    """Shows a bar while the block runs; without a ``total`` it only shows that something happens."""
     if not sys.stderr.isatty():
         yield _silent
         return
@@ -27,11 +27,11 @@ def progress(words: str, total: int | None = None) -> Iterator[Told]:
     with Progress(*columns, *counted, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(words, total=total)
 
-        def told(done: int | None = None, total: int | None = None, words: str | None = None) -> None:
+        def update(done: int | None = None, total: int | None = None, words: str | None = None) -> None:
             bar.update(task, completed=done, total=total, description=words)
 
-        yield told
+        yield update
 
 
 def _silent(done: int | None = None, total: int | None = None, words: str | None = None) -> None:
-    """Nobody is looking."""
+    """Shows nothing, where nobody is looking."""

@@ -1,5 +1,5 @@
-"""Rows of plain values as people look at them in Python (a frame of pandas, a table in a notebook, a document), and
-values by what they share."""
+"""Shows rows of plain values as people use them in Python (a frame of pandas, a table in a notebook, a document), and
+groups values by a key."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ Item = TypeVar("Item")
 
 
 def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
-    """What stands beside each key, keys in the order of their first appearance."""
-    found: dict[Key, list[Item]] = {}
+    """Returns the items of each key, keys in the order of their first appearance."""
+    items: dict[Key, list[Item]] = {}
     for key, item in pairs:
-        found.setdefault(key, []).append(item)
-    return found
+        items.setdefault(key, []).append(item)
+    return items
 
 
 class Rows:
-    """What has ``rows``, each a mapping of plain values."""
+    """The base of objects that have ``rows``, each a mapping of plain values."""
 
     rows: Any
 
     def to_dict(self) -> dict[str, Sequence[Mapping[str, Any]]]:
-        """The rows as they are, for a JSON document."""
+        """Returns the rows as they are, for a JSON document."""
         return {"rows": self.rows}
 
     def to_pandas(self) -> Any:

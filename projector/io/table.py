@@ -1,5 +1,5 @@
-"""What commands and reports show: lines, titled tables of text cells, and the few formats of a figure. No renderer is
-known here."""
+"""Describes what commands and reports show: lines, titled tables of text cells, and the few formats of a figure. No
+renderer is known here."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ NONE = "–"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``numeric``: set flush right, and whole whatever the width; words may go on in the next line. ``help``: what a
+    """A column of a table. ``numeric``: flush right and never broken; words may go on in the next line. ``help``: what a
     reader may ask. ``minor``: 0 stays longest; the larger, the sooner a column is left out where space is short. ``least``:
-    characters to which words are broken where it is (0: as many as are usual)."""
+    characters to which its words are broken (0: as many as are usual)."""
 
     title: str
     numeric: bool = True
@@ -31,8 +31,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """The first column names the row and is never left out. ``total``: the last row is the sum of those above it;
-    ``detail``: for the files, not for the terminal. ``note`` stands below."""
+    """A table of text, whose first column names the row and is never left out. ``total``: the last row is the sum of those
+    above it; ``detail``: for the files, not for the terminal. ``note`` stands below."""
 
     title: str
     columns: tuple[Column, ...]
@@ -55,7 +55,7 @@ Of = str | int | Callable[[Any], object]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A column, and what stands in it for one item: where the value is found, and how it is shown where there is one."""
+    """A column, and its content for one item: where the value is found, and how it is shown where there is one."""
 
     column: Column
     of: Of
@@ -78,7 +78,7 @@ def at(item: Any, path: str) -> Any:
 
 
 def values(item: Any, names: str) -> dict[str, Any]:
-    """Returns what the words ``names`` say of an item, for a JSON document: ``tgs`` is an attribute under its own name,
+    """Returns the values that ``names`` list of an item, for a JSON document: ``tgs`` is an attribute under its own name,
     ``device=memory.device`` a path of :func:`at` under another."""
     words = (word.partition("=") for word in names.split())
     return {key: at(item, path or key) for key, _, path in words}
@@ -99,25 +99,25 @@ def columns(made: Sequence[Cell]) -> tuple[Column, ...]:
 
 
 def cells(made: Sequence[Cell], item: object) -> tuple[str, ...]:
-    """Returns the line of one item."""
+    """Returns the text of one item in each column."""
     return tuple(each(item) for each in made)
 
 
 def listed(title: str, items: Iterable[T], made: Sequence[Cell], note: str = "", *, detail: bool = False) -> Table:
-    """Returns a line an item."""
+    """Returns a table with one line for each item."""
     rows = tuple(cells(made, item) for item in items)
     return Table(title=title, columns=columns(made), rows=rows, note=note, detail=detail)
 
 
 def without(table: Table, *dropped: int) -> Table:
     """Returns ``table`` less the columns at these places."""
-    kept = [i for i in range(len(table.columns)) if i not in dropped]
-    rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
+    remaining = [i for i in range(len(table.columns)) if i not in dropped]
+    rows = tuple(tuple(row[i] for i in remaining) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[i] for i in remaining), rows=rows)
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A fraction as a percentage without a sign of its own unless it is negative."""
+    """Returns a fraction as a percentage, without a plus sign."""
     return NONE if value is None else f"{100 * value:.{digits}f} %"
 
 
@@ -130,14 +130,14 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def significant(value: float | None, digits: int = 4) -> str:
-    """At least so many digits: ``8.025``, ``80.25``, ``8025``, ``80,250``; no powers of ten from 0.0001 on."""
+    """Returns at least so many digits: ``8.025``, ``80.25``, ``8025``, ``80,250``; no powers of ten from 0.0001 on."""
     if value is None:
         return NONE
     return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:#.{digits}g}".rstrip(".")
 
 
 def rate(value: float | None) -> str:
-    """Returns the tokens/s and the like: whole, with three digits at least, so that errors can be seen in it."""
+    """Returns tokens/s and the like: whole, with three digits at least, so that errors can be seen in it."""
     return NONE if value is None else f"{value:.0f}" if abs(value) >= 100 else f"{value:#.3g}".rstrip(".")
 
 
@@ -146,7 +146,7 @@ number1, number3 = partial(number, digits=1), partial(number, digits=3)
 
 
 def seconds(value: float | None) -> str:
-    """Three digits behind the point, more where these say little: ``12.345``, ``0.09697``."""
+    """Returns three digits behind the point, more where these say little: ``12.345``, ``0.09697``."""
     return NONE if value is None else number3(value) if abs(value) >= 0.1 or not value else f"{value:#.4g}"
 
 
@@ -155,7 +155,7 @@ def ratio(part: int, whole: int) -> str:
 
 
 def factor(half: float) -> str:
-    """``× 1.32``: the factor to either side that an interval of this half width in ln reaches."""
+    """Returns ``× 1.32``: the factor to either side that an interval of this half width in ln reaches."""
     return f"× {math.exp(half):.2f}"
 
 

@@ -1,4 +1,4 @@
-"""Lines and tables on a terminal: styled where it is one, aligned plain text where it is piped.
+"""Shows lines and tables on a terminal: styled where it is one, aligned plain text where it is piped.
 
 A table that is too wide goes without whole columns, says which, and lets words go on in the next line; no figure is ever
 cut. Piped text is as wide as its tables, unless the environment states a width (``COLUMNS=100``).
@@ -29,7 +29,7 @@ Styled = tuple[str, str]
 
 
 def show(blocks: Iterable[Line | Table], stream: TextIO | None = None, most: int | None = None) -> None:
-    """Writes ``blocks`` in order, a blank line before each table, at most so many rows of it."""
+    """Writes ``blocks`` in order, a blank line before each table, at most ``most`` rows of each."""
     out = stream or sys.stdout
     write = _writer(out)
     for text, style in plain(blocks, width_of(out), most):
@@ -46,7 +46,7 @@ def width_of(stream: TextIO) -> int | None:
 
 
 def plain(blocks: Iterable[Line | Table], width: int | None = None, most: int | None = None) -> Iterator[Styled]:
-    """Every line with its style, at most ``width`` wide (a path or a command in a :class:`Line` stays whole)."""
+    """Yields every line with its style, at most ``width`` wide (a path or a command in a :class:`Line` stays whole)."""
     for block in blocks:
         if isinstance(block, Line):
             yield from ((text, block.style) for text in wrapped(block.text, width))
@@ -56,7 +56,7 @@ def plain(blocks: Iterable[Line | Table], width: int | None = None, most: int | 
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
-    """``text`` broken at spaces, what follows indented like its beginning; words that are too long stand whole."""
+    """Returns ``text`` broken at spaces, the rest indented like its beginning; words that are too long stay whole."""
     if width is None or len(text) <= width:
         return [text]
     indent = " " * (len(text) - len(text.lstrip()))
@@ -77,12 +77,12 @@ def _writer(out: TextIO) -> Callable[[str, str], None]:
 
 def _table(table: Table, width: int | None, most: int | None) -> Iterator[Styled]:
     rows = table.rows[:most]
-    kept, widths = _fitted(table, rows, width)
-    numeric = [table.columns[i].numeric for i in kept]
-    left_out = ", ".join(c.title or "marks" for i, c in enumerate(table.columns) if i not in kept)
+    places, widths = _fitting_columns(table, rows, width)
+    numeric = [table.columns[i].numeric for i in places]
+    left_out = ", ".join(c.title or "marks" for i, c in enumerate(table.columns) if i not in places)
     if table.title:
         yield from ((text, "title") for text in wrapped(table.title, width))
-    for text in _lines([table.columns[i].title for i in kept], numeric, widths, low=True):
+    for text in _lines([table.columns[i].title for i in places], numeric, widths, low=True):
         yield text, "bold"
     rule = _GAP.join("-" * each for each in widths)
     yield rule, "dim"
@@ -90,7 +90,7 @@ def _table(table: Table, width: int | None, most: int | None) -> Iterator[Styled
         last = table.total and n == len(table.rows) - 1
         if last and n:
             yield rule, "dim"
-        for text in _lines([row[i] for i in kept], numeric, widths):
+        for text in _lines([row[i] for i in places], numeric, widths):
             yield text, "bold" if last else ""
     if len(rows) < len(table.rows):
         yield f"… and {len(table.rows) - len(rows)} more: see the report files", ""
@@ -100,29 +100,29 @@ def _table(table: Table, width: int | None, most: int | None) -> Iterator[Styled
         yield from ((text, "dim") for text in wrapped(note, width))
 
 
-def _fitted(table: Table, rows: Sequence[Sequence[str]], width: int | None) -> tuple[list[int], list[int]]:
-    """Places of the columns that stay, and the width of each."""
+def _fitting_columns(table: Table, rows: Sequence[Sequence[str]], width: int | None) -> tuple[list[int], list[int]]:
+    """Returns the places of the columns that stay, and the width of each."""
     columns = table.columns
     cells = [max((len(row[i]) for row in rows), default=0) for i in range(len(columns))]
     natural = [max(1, len(c.title), wide) for c, wide in zip(columns, cells, strict=True)]
-    kept = list(range(len(columns)))
+    places = list(range(len(columns)))
     if width is None or _total(natural) <= width:
-        return kept, natural
-    usual = [_NAME, *[_WORDS] * len(columns)]
+        return places, natural
+    defaults = [_NAME, *[_WORDS] * len(columns)]
     least = [
         max(1, *map(len, c.title.split() or [""]), wide if c.numeric or c.minor else min(wide, c.least or some))
-        for c, wide, some in zip(columns, cells, usual, strict=False)
+        for c, wide, some in zip(columns, cells, defaults, strict=False)
     ]
-    while len(kept) > 1 and _total([least[i] for i in kept]) > width:
-        kept.remove(max(kept[1:], key=lambda i: (columns[i].minor, i)))
-    widths = {i: min(least[i], width) for i in kept}
+    while len(places) > 1 and _total([least[i] for i in places]) > width:
+        places.remove(max(places[1:], key=lambda i: (columns[i].minor, i)))
+    widths = {i: min(least[i], width) for i in places}
     spare = max(0, width - _total(list(widths.values())))
-    for rest, i in zip(range(len(kept), 0, -1), sorted(kept, key=lambda i: natural[i] - widths[i]), strict=True):
-        given = min(natural[i] - widths[i], spare // rest)
-        widths[i] += given
-        spare -= given
-    used = [max(len(part) for text in _column(table, rows, i) for part in _broken(text, widths[i])) for i in kept]
-    return kept, [max(1, each) for each in used]
+    for rest, i in zip(range(len(places), 0, -1), sorted(places, key=lambda i: natural[i] - widths[i]), strict=True):
+        added = min(natural[i] - widths[i], spare // rest)
+        widths[i] += added
+        spare -= added
+    used = [max(len(part) for text in _column(table, rows, i) for part in _parts(text, widths[i])) for i in places]
+    return places, [max(1, each) for each in used]
 
 
 def _column(table: Table, rows: Sequence[Sequence[str]], i: int) -> Iterator[str]:
@@ -135,8 +135,8 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _lines(cells: Sequence[str], numeric: Sequence[bool], widths: Sequence[int], *, low: bool = False) -> Iterator[str]:
-    """One row, in as many lines as its longest cell takes; ``low``: short cells stand at the bottom."""
-    parts = [_broken(cell, wide) for cell, wide in zip(cells, widths, strict=True)]
+    """Yields one row, in as many lines as its longest cell takes; ``low``: short cells stand at the bottom."""
+    parts = [_parts(cell, wide) for cell, wide in zip(cells, widths, strict=True)]
     if low:
         tall = max(map(len, parts))
         parts = [[""] * (tall - len(part)) + part for part in parts]
@@ -145,14 +145,14 @@ def _lines(cells: Sequence[str], numeric: Sequence[bool], widths: Sequence[int],
         yield _GAP.join(c.rjust(w) if right else c.ljust(w) for c, right, w in placed).rstrip()
 
 
-def _broken(text: str, width: int) -> list[str]:
-    """``text`` in parts of at most ``width``: at spaces, and inside a longer word behind its marks."""
+def _parts(text: str, width: int) -> list[str]:
+    """Returns ``text`` in parts of at most ``width``: broken at spaces, and inside a longer word behind its marks."""
     if len(text) <= width:
         return [text]
     parts: list[str] = []
     for line in wrapped(text, width):
         while len(line) > width:
-            marks = [found.end() for found in re.finditer(r"[-_/.,](?=\w)", line[: width + 1])]
+            marks = [mark.end() for mark in re.finditer(r"[-_/.,](?=\w)", line[: width + 1])]
             at = marks[-1] if marks and marks[-1] <= width else width
             parts.append(line[:at])
             line = line[at:]

@@ -1,4 +1,4 @@
-"""Whether values are of the types that their dataclass declares: for mappings from files and for objects from Python.
+"""Checks whether values are of the types that their dataclass declares: for mappings from files and objects from Python.
 
 Annotations may be ``int``, ``float`` (whole numbers are numbers; infinities are not), ``bool``, ``str``, a dataclass, a
 tuple of one of them, a mapping from text to one of them, and each of these ``| None``.
@@ -37,32 +37,32 @@ def is_a(kind: Any, value: object) -> bool:
 @cache
 def hints(kind: Any) -> dict[str, Any]:
     """Returns the annotation of each field of a dataclass, by name."""
-    found = typing.get_type_hints(kind)
-    return {field.name: found[field.name] for field in dataclasses.fields(kind)}
+    annotations = typing.get_type_hints(kind)
+    return {field.name: annotations[field.name] for field in dataclasses.fields(kind)}
 
 
 def of_type(item: object, kind: type, where: str, prefix: str = "") -> list[Problem]:
-    """:func:`type_problems` of ``item``, or the one that it is no ``kind`` at all."""
+    """Returns :func:`type_problems` of ``item``, or the one problem that it is no ``kind`` at all."""
     if isinstance(item, kind):
         return type_problems(item, where, prefix)
     return [Problem(where, prefix.rstrip("."), item, f"a {kind.__name__}")]
 
 
 def type_problems(item: Any, where: str, prefix: str = "") -> list[Problem]:
-    """One :class:`Problem` for each value inside a frozen dataclass instance that is not what its field declares."""
+    """Returns a :class:`Problem` for each value inside a frozen dataclass instance that is not what its field declares."""
     if _SOUND in getattr(item, "__dict__", ()):
         return []
-    found: list[Problem] = []
+    problems: list[Problem] = []
     lasting = True
     for name, plain, check, fixed in _checks(typing.cast(Any, type(item))):
         value = getattr(item, name)
         kind = type(value)
         if kind not in plain or (kind in _NUMBERS and not -_LARGEST < value < _LARGEST):
-            found += check(value, where, prefix + name)
+            problems += check(value, where, prefix + name)
         lasting = lasting and fixed
-    if not found and lasting and hasattr(item, "__dict__"):
+    if not problems and lasting and hasattr(item, "__dict__"):
         item.__dict__[_SOUND] = True  # looked at once: neither the object nor what is in it can change
-    return found
+    return problems
 
 
 _SOUND = "_types_are_sound"
@@ -70,19 +70,19 @@ _SOUND = "_types_are_sound"
 
 @cache
 def _checks(kind: Any) -> tuple[tuple[str, frozenset[type], _Check, bool], ...]:
-    """(field, types that need no closer look, what is wrong with a value, whether the value can never change)."""
-    found = []
+    """Returns (field, types that need no closer look, check of a value, whether the value can never change) by field."""
+    checks = []
     for name, hint in hints(kind).items():
         target, optional = target_of(hint)
         plain: set[type] = {type(None)} if optional else set()
         plain |= {*_NUMBERS} if target is float else {target} if target in WORDS else set()
         fixed = not (typing.get_origin(target) and issubclass(typing.get_origin(target), Mapping))
-        found.append((name, frozenset(plain), _check(hint), fixed))
-    return tuple(found)
+        checks.append((name, frozenset(plain), _check(hint), fixed))
+    return tuple(checks)
 
 
 def target_of(hint: Any) -> tuple[Any, bool]:
-    """The type that an annotation asks for, without its ``| None``, and whether it has one."""
+    """Returns the type that an annotation asks for, without its ``| None``, and whether it has one."""
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     return next(option for option in options if option is not type(None)), type(None) in options
 
@@ -121,8 +121,8 @@ def _items(value: Any, kind: Any, where: str, key: str, tail: str) -> list[Probl
 def _entries(value: Any, kind: Any, where: str, key: str, tail: str) -> list[Problem]:
     if not isinstance(value, Mapping):
         return [Problem(where, key, value, f"a mapping from text{tail}")]
-    found = [Problem(where, key, name, "text for a key") for name in value if not isinstance(name, str)]
+    wrong = [Problem(where, key, name, "text for a key") for name in value if not isinstance(name, str)]
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return found + [p for name, item in value.items() for p in of_type(item, kind, where, f"{key}.{name}.")]
+        return wrong + [p for name, item in value.items() for p in of_type(item, kind, where, f"{key}.{name}.")]
     word = WORDS.get(kind, f"a {kind.__name__}")
-    return found + [Problem(where, f"{key}.{name}", item, word) for name, item in value.items() if not is_a(kind, item)]
+    return wrong + [Problem(where, f"{key}.{name}", item, word) for name, item in value.items() if not is_a(kind, item)]

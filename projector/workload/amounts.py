@@ -1,4 +1,4 @@
-"""Amounts as people write them: ``15T`` tokens of a run, ``32k`` of a sequence."""
+"""Reads amounts as people write them: ``15T`` tokens of a run, ``32k`` of a sequence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([km])i?", re.IGNORECASE)
 
 
 def tokens(text: str) -> float | None:
-    """None for what is none of :data:`TOKENS`."""
+    """Returns the number of tokens; None for a text that is none of :data:`TOKENS`."""
     match = _TOKENS.fullmatch(text.strip())
     number = float(match[1]) * _TIMES[match[2].lower()] if match else 0.0
     return number if 1 <= number <= _MOST else None

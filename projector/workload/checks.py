@@ -1,4 +1,4 @@
-"""What is wrong with single values by what their fields declare: numbers out of range, words nobody knows."""
+"""Checks single values by what their fields declare: numbers out of range, words nobody knows."""
 
 from __future__ import annotations
 
@@ -26,41 +26,39 @@ _ANY = About()
 
 
 def range_problems(values: Mapping[str, object], where: str, prefix: str) -> list[Problem]:
-    """One :class:`Problem` per number in ``values`` that is out of range: sizes from 1 (some from
-    0), factors above 0, to what their fields declare; also inside mappings. Values of another type are left to who
-    checks types.
-    """
-    found: list[Problem] = []
+    """Returns one :class:`Problem` per number in ``values`` that is out of range: sizes from 1 (some from 0), factors above
+    0, to what their fields declare; also inside mappings. Values of another type are left to checks of types."""
+    problems: list[Problem] = []
     for name, value in values.items():
         if value is None:
             continue
         if isinstance(value, Mapping):
-            found += range_problems(value, where, f"{prefix}{name}.")
+            problems += range_problems(value, where, f"{prefix}{name}.")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             continue
-        told = _DECLARED.get(name, _ANY)
-        least, most = told.least, told.most
+        about = _DECLARED.get(name, _ANY)
+        least, most = about.least, about.most
         if isinstance(value, float):
             zero = least == 0
             if not (0.0 < value <= most or (zero and value == 0.0)):
                 expected = f"a number from 0 to {most}" if zero else f"a number above 0, at most {most}"
-                found.append(Problem(where, prefix + name, value, expected))
+                problems.append(Problem(where, prefix + name, value, expected))
             continue
         if not least <= value <= most:
-            found.append(Problem(where, prefix + name, value, f"a number from {least} to {most}"))
-    return found
+            problems.append(Problem(where, prefix + name, value, f"a number from {least} to {most}"))
+    return problems
 
 
 def unreported(found: list[Problem], before: list[Problem]) -> list[Problem]:
-    """Those of ``found`` whose key no problem of ``before`` names: one value is reported once."""
+    """Returns the problems ``found`` whose key no problem of ``before`` names: one value is reported once."""
     named = {problem.key for problem in before}
     return [problem for problem in found if problem.key not in named]
 
 
 def word_problems(values: Mapping[str, object], where: str, prefix: str) -> list[Problem]:
-    """One :class:`Problem` per word in ``values`` (field name to value, or mappings of them) that no choice knows.
+    """Returns one :class:`Problem` per word in ``values`` (field name to value, or mappings of them) that no choice knows.
 
-    Values of another type than text or a list are left to who checks types. Schedules may have ``_`` for ``-``.
+    Values of another type than text or a list are left to checks of types. Schedules may have ``_`` for ``-``.
     """
     problems: list[Problem] = []
     for name, value in values.items():

@@ -1,4 +1,4 @@
-"""What each virtual stage is made of: equal stages of one run, and of many runs, are one object."""
+"""Says what each virtual stage is made of: equal stages of one run, and of many runs, are one object."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 class Layer(NamedTuple):
-    """``narrow``: in the recipe's precision, not in 16 bits (``first_last_layers_bf16``); ``recomputed``: as a whole or in
-    part."""
+    """A layer on a stage. ``narrow``: in the recipe's precision, not in 16 bits (``first_last_layers_bf16``);
+    ``recomputed``: as a whole or in part."""
 
     kind: LayerKind
     narrow: bool
@@ -28,8 +28,8 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Composition:
-    """``layers``: in order; ``runs``: the same, equal neighbours as one and how many they are; ``mtp``: MTP modules, and
-    whether they are recomputed. Compared as the one object that it is."""
+    """The content of a virtual stage. ``layers``: in order; ``runs``: the same, with equal neighbours as one and their
+    number; ``mtp``: MTP modules, and whether they are recomputed. Compared as the one object that it is."""
 
     embedding: bool
     layers: tuple[Layer, ...]
@@ -57,27 +57,27 @@ _LAID_OUT = attrgetter(
 
 
 def compositions(model: Model, recipe: Recipe) -> _Stages:
-    """The virtual stages in pipeline order, and what each is made of. Raises :class:`InputError` as :func:`chunks`."""
-    return _STAGES.get((model, _LAID_OUT(recipe)), lambda: _made(model, recipe))
+    """Returns the virtual stages in pipeline order, and their contents. Raises :class:`InputError` as :func:`chunks`."""
+    return _STAGES.get((model, _LAID_OUT(recipe)), lambda: _compose(model, recipe))
 
 
-def _made(model: Model, recipe: Recipe) -> _Stages:
+def _compose(model: Model, recipe: Recipe) -> _Stages:
     layout, kinds = chunks(model, recipe), model.layer_kinds
     if len(kinds) < model.num_layers:
-        pattern, found = "hybrid_layer_pattern", model.hybrid_layer_pattern
-        if found is None:
-            pattern, found = "mixer_pattern", model.mixer_pattern
-        raise InputError([Problem("", f"model.{pattern}", found, f"a letter for each of {model.num_layers} layers")])
-    wide = _wide(recipe, len(kinds))
+        pattern, letters = "hybrid_layer_pattern", model.hybrid_layer_pattern
+        if letters is None:
+            pattern, letters = "mixer_pattern", model.mixer_pattern
+        raise InputError([Problem("", f"model.{pattern}", letters, f"a letter for each of {model.num_layers} layers")])
+    wide = _layers_in_16_bits(recipe, len(kinds))
 
     def composition(chunk: Chunk) -> Composition:
-        before = model.tower_kinds if chunk.embedding else ()
+        tower_layers = model.tower_kinds if chunk.embedding else ()
         tower = tuple(
             Layer(kind, True, bool(kind.tower and kind.tower.recomputes(recipe)) and recomputed(recipe, at, -1))
-            for at, kind in enumerate(before)
+            for at, kind in enumerate(tower_layers)
         )
-        own = tuple(Layer(kinds[i], i not in wide, recomputed(recipe, at, i)) for at, i in enumerate(chunk.layers))
-        layers = (*tower, *own)
+        decoders = (Layer(kinds[i], i not in wide, recomputed(recipe, at, i)) for at, i in enumerate(chunk.layers))
+        layers = (*tower, *decoders)
         mtp = chunk.mtp, bool(chunk.mtp) and recomputed(recipe, 0, 0)
         key = chunk.embedding, layers, mtp, chunk.head
         return _COMPOSITIONS.get(key, lambda: Composition(*key, tuple(counted(layers))))
@@ -85,7 +85,7 @@ def _made(model: Model, recipe: Recipe) -> _Stages:
     return layout, tuple(composition(chunk) for chunk in layout)
 
 
-def _wide(recipe: Recipe, layers: int) -> frozenset[int]:
+def _layers_in_16_bits(recipe: Recipe, layers: int) -> frozenset[int]:
     """Returns the layers in 16 bits (Megatron-LM core/fp8_utils.py: counted over the whole model)."""
     if not recipe.first_last_layers_bf16:
         return frozenset()
@@ -94,12 +94,12 @@ def _wide(recipe: Recipe, layers: int) -> frozenset[int]:
 
 
 def counted(items: Iterable[T]) -> Iterator[tuple[T, int]]:
-    """Equal neighbours as one, and how many they are."""
-    return ((item, sum(1 for _ in alike)) for item, alike in groupby(items))
+    """Yields equal neighbours as one, with their number."""
+    return ((item, sum(1 for _ in run)) for item, run in groupby(items))
 
 
 def recomputed(recipe: Recipe, position: int, layer: int) -> bool:
-    """Megatron's rule: uniform replays every layer, block the first n of each virtual stage, ids the layers named."""
+    """Returns Megatron's rule: uniform replays every layer, block the first n of each virtual stage, ids those named."""
     if recipe.recompute_layer_ids is not None:
         return layer in recipe.recompute_layer_ids
     if recipe.recompute_granularity == "full" and recipe.recompute_method == "block":

@@ -1,4 +1,4 @@
-"""What a field of a recipe or a model says of itself, once: checks, flags, loaders, hints and docs are made from it."""
+"""Declares what a field of a recipe or a model is, once: checks, flags, loaders, hints and docs are made from it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _KEY = "about"
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """``help``: what the field means, in half a sentence. ``affects``: see :data:`AFFECTS`. ``kind``: what a change of it is
-    called where runs are compared.
+    """The declaration of a field. ``help``: what the field means, in half a sentence. ``affects``: see :data:`AFFECTS`.
+    ``kind``: what a change of it is called where runs are compared.
 
     ``least`` (0 or 1; of a factor: whether it may be 0) and ``most`` bound numbers; ``choices`` are the words it may hold.
     ``names``: by framework, settings that hold the field's value as it stands, the first counts; ``told_by``: settings from
@@ -77,19 +77,19 @@ def about(
 
 
 def recipe_field(help: str, affects: str, kind: str = "", *, default: Any = None, **told: Any) -> Any:
-    """A field that may be left out, with what :func:`about` takes."""
+    """Returns a dataclass field that may be left out, with what :func:`about` takes."""
     return dataclasses.field(default=default, metadata=about(help, affects, kind, **told))
 
 
 @cache
 def about_of(kind: Any) -> Mapping[str, About]:
-    """Returns what the fields of a dataclass say, in their order; nothing of one that says nothing."""
-    return MappingProxyType(dict(_of(kind)))
+    """Returns what the fields of a dataclass declare, in their order; an empty declaration for a field without one."""
+    return MappingProxyType(dict(_declared(kind)))
 
 
-def _of(kind: Any) -> Iterator[tuple[str, About]]:
+def _declared(kind: Any) -> Iterator[tuple[str, About]]:
     for field in dataclasses.fields(kind):
-        told: About = field.metadata.get(_KEY, About())
+        about_field: About = field.metadata.get(_KEY, About())
         names = {framework: tuple(field.name if name == SAME else name for name in given)
-                 for framework, given in told.names.items()}  # fmt: skip
-        yield field.name, dataclasses.replace(told, names=names)
+                 for framework, given in about_field.names.items()}  # fmt: skip
+        yield field.name, dataclasses.replace(about_field, names=names)

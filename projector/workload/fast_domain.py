@@ -1,8 +1,8 @@
-"""Which groups lie inside a fast domain: ``tp4.cp2.dp8``, or ``{tp: 4, cp: 2, dp: 8}`` in a file.
+"""Reads which groups lie inside a fast domain: ``tp4.cp2.dp8``, or ``{tp: 4, cp: 2, dp: 8}`` in a file.
 
-4 of the tensor-parallel ranks, 2 of the context-parallel and 8 of the data-parallel ones share a domain of links (an
-NVLink domain, a node): 64 GPUs. What a group has beyond that lies in other domains (Subramanian et al.,
-arXiv:2410.00273, section 3). Where nothing is said ranks fill domains in the order tp, tp2, cp, dp, pp.
+4 of the tensor-parallel ranks, 2 of the context-parallel and 8 of the data-parallel ones share a domain of links (an NVLink
+domain, a node): 64 GPUs. What a group has beyond that lies in other domains (Subramanian et al., arXiv:2410.00273, section
+3). Where nothing is said ranks fill domains in the order tp, tp2, cp, dp, pp.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ _PART = re.compile(r"(?:(tp2)[:=]|(tp|cp|dp|pp)[:=]?)(\d{1,6})")  # tp24: 24 ran
 
 
 def inside(text: str | None) -> tuple[int, ...] | None:
-    """Returns the ranks of each group of :data:`ORDER` in a domain; None where nothing is said. Raises ValueError with
-    what is wrong."""
+    """Returns the ranks of each group of :data:`ORDER` in a domain; None where nothing is said. Raises ValueError with what
+    is wrong."""
     if text is None:
         return None
-    found: dict[str, int] = {}
+    ranks: dict[str, int] = {}
     for word in re.split(r"[.\s+]+", text.strip()):
         match = _PART.fullmatch(word)
         name = (match[1] or match[2]) if match else ""
-        if match is None or name in found or int(match[3]) < 1:
+        if match is None or name in ranks or int(match[3]) < 1:
             raise ValueError("as in tp4.cp2.dp8, each of tp, tp2 (tp2:4), cp, dp, pp once at most")
-        found[name] = int(match[3])
-    return tuple(found.get(name, 1) for name in ORDER)
+        ranks[name] = int(match[3])
+    return tuple(ranks.get(name, 1) for name in ORDER)
 
 
 def written(domain: Mapping[str, int]) -> str:
-    """Returns the text of ranks by group, those of one left out."""
+    """Returns the text of ranks by group; groups of one rank are left out."""
     parts = (f"{name}:{domain[name]}" if name == "tp2" else f"{name}{domain[name]}" for name in ORDER
              if domain.get(name, 1) != 1)  # fmt: skip
     return ".".join(parts) or "tp1"
 
 
 def placements(domain: int, names: tuple[str, ...] = ("tp", "cp", "dp", "pp")) -> tuple[str, ...]:
-    """Every way in which groups share a domain of so many ranks."""
+    """Returns every way in which groups share a domain of so many ranks."""
     return tuple(written(dict(zip(names, ranks, strict=True))) for ranks in _products(domain, len(names)))
 
 

@@ -1,4 +1,4 @@
-"""Every recipe field as flags, ``--set`` and completion see it, the parts of a nested one each by itself."""
+"""Lists every recipe field as flags, ``--set`` and completion see it, each part of a nested one by itself."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ class Field:
     """One recipe field, or a part of one (``lora.dim``).
 
     ``path``: its place in a recipe mapping; ``names``: what it is called, Megatron-LM's argument first; ``also``: further
-    spellings of it in a recipe; ``kind``: the type
-    of one value; ``many``: a list of them; ``choices``: the words it may hold; ``essential``: most runs state it;
-    ``unit``: what is counted.
+    spellings of it in a recipe; ``kind``: the type of one value; ``many``: a list of them; ``choices``: the words it may
+    hold; ``essential``: most runs state it; ``unit``: what is counted.
     """
 
     path: tuple[str, ...]
@@ -58,8 +57,8 @@ _WORDS = {
 
 @cache
 def fields() -> tuple[Field, ...]:
-    """Returns every field of a recipe, in its order; the parts of a nested one each by itself."""
-    return tuple(_of(Recipe, ()))
+    """Returns every field of a recipe, in its order; each part of a nested one by itself."""
+    return tuple(_fields_of(Recipe, ()))
 
 
 @cache
@@ -68,20 +67,20 @@ def _by_name() -> Mapping[str, Field]:
 
 
 def field_of(name: str) -> Field | None:
-    """The field that ``name`` means: its own name, Megatron-LM's argument, with dashes or without."""
+    """Returns the field that ``name`` means: its own name, Megatron-LM's argument, with dashes or without."""
     return _by_name().get(name.removeprefix("recipe.").lstrip("-").replace("-", "_"))
 
 
-def _of(kind: Any, path: tuple[str, ...]) -> Iterator[Field]:
+def _fields_of(kind: Any, path: tuple[str, ...]) -> Iterator[Field]:
     for name, hint in hints(kind).items():
         place = (*path, name)
         target, _ = target_of(hint)
         if dataclasses.is_dataclass(target):
-            yield from _of(target, place)
+            yield from _fields_of(target, place)
             continue
         many = typing.get_origin(target) is tuple
-        told = about_of(kind)[name]
-        argument, also = told.names.get("megatron", ()), (*told.also, "_".join(place))
+        about = about_of(kind)[name]
+        argument, also = about.names.get("megatron", ()), (*about.also, "_".join(place))
         yield Field(
             path=place,
             names=tuple(dict.fromkeys((*argument, *also))),
@@ -89,7 +88,7 @@ def _of(kind: Any, path: tuple[str, ...]) -> Iterator[Field]:
             kind=typing.get_args(target)[0] if many else target,
             many=many,
             choices=CHOICES.get(name, ()),
-            help=told.help,
-            essential=told.essential,
-            unit=told.unit,
+            help=about.help,
+            essential=about.essential,
+            unit=about.unit,
         )

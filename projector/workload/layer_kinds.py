@@ -1,8 +1,8 @@
-"""What one layer of a model is made of: a mixer of tokens, an MLP, or one of both alone.
+"""Describes one layer of a model: a mixer of tokens and an MLP, or one of both alone.
 
-Every mixer and every MLP is a small frozen dataclass with its own sizes; what is None is the model's. A layer of one
-module alone has one norm and one residual (a character of Megatron-LM's ``--hybrid-layer-pattern``,
-NVIDIA/Megatron-LM@d98e8a64dd megatron/core/models/hybrid/hybrid_layer_allocation.py).
+Every mixer and every MLP is a small frozen dataclass with its own sizes; what is None is the model's. A layer of one module
+alone has one norm and one residual (a character of Megatron-LM's ``--hybrid-layer-pattern``, NVIDIA/Megatron-LM@d98e8a64dd
+megatron/core/models/hybrid/hybrid_layer_allocation.py).
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class Attention:
         return "attention" if not self.latent else "latent_attention"
 
     def differs(self) -> dict[str, object]:
-        """Returns the fields of the model that are others in this layer."""
+        """Returns the fields of the model that have other values in this layer."""
         names = ("num_attention_heads", "num_query_groups", "kv_channels", "attention_sinks", "attention_k_eq_v")
-        found = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return found | ({"mla": None} if self.latent is False else {})
+        changed = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return changed | ({"mla": None} if self.latent is False else {})
 
 
-_OF_DENSE = ("ffn_hidden_size", "sparse_activation")
+_DENSE_FIELDS = ("ffn_hidden_size", "sparse_activation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dense:
-    """The dense MLP, of the model's width or its own."""
+    """A dense MLP, of the model's width or its own."""
 
     ffn_hidden_size: int | None = None
     sparse_activation: bool | None = None
@@ -59,7 +59,7 @@ class Dense:
         return "sparse" if self.sparse_activation else "dense"
 
     def differs(self) -> dict[str, object]:
-        return {name: value for name in _OF_DENSE if (value := getattr(self, name)) is not None}
+        return {name: value for name in _DENSE_FIELDS if (value := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class _Own:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mamba1(_Own):
-    """Selective scan (arXiv:2312.00752). ``inner``: channels; ``norms``: of steps, B and C (Jamba, arXiv:2403.19887)."""
+    """Selective scan (arXiv:2312.00752). ``inner``: channels; ``norms`` of steps, B and C (Jamba, arXiv:2403.19887)."""
 
     inner: int
     dt_rank: int
@@ -173,8 +173,8 @@ class GatedDeltaNet(_Own):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KimiDelta(_Own):
     """Kimi Delta Attention (arXiv:2510.26692): a decay of every channel. ``gate_rank``: of the output gate (None: full);
-    ``head_dim``: of a key, ``value_dim``: of a value and the rank of the decay (None: as keys); ``num_key_heads`` (None: as
-    values have); ``fused``: one projection of the layer's input, not one each."""
+    ``head_dim``: width of a key, ``value_dim``: of a value and rank of the decay (None: as keys); ``num_key_heads`` (None:
+    as many as of values); ``fused``: one projection of the layer's input, not one each."""
 
     num_heads: int
     head_dim: int = 128
@@ -204,7 +204,7 @@ class KimiDelta(_Own):
         return self.num_heads * self.value
 
     def parameters(self, hidden: int) -> int:
-        """q, k, v with a convolution each, the low-rank decay, beta, the gate, A, dt_bias, the norm, the output."""
+        """Counts q, k, v with a convolution each, the low-rank decay, beta, the gate, A, dt_bias, the norm, the output."""
         values, rank, channels = self.values, self.gate_rank, 2 * self.keys + self.values
         decays = self.num_heads * self.head_dim
         gate = hidden * values if rank is None else rank * (hidden + values)
@@ -291,7 +291,7 @@ class SharedBlock:
         return 3 * hidden + 2 * hidden * (query + 2 * key) + query * hidden + 3 * hidden * ffn
 
     def own(self, hidden: int, query: int, key: int, ffn: int) -> int:
-        """Of this use: adapters, the projection of the block's output, the mixer."""
+        """Returns the parameters of this use: adapters, the projection of the block's output, the mixer."""
         rank, attention = self.sizes.adapter_rank, self.sizes.use_shared_attention_adapter
         adapters = hidden + 2 * ffn + (3 * 2 * hidden + query + 2 * key if attention else 0)
         return rank * adapters + hidden * hidden + self.mamba.parameters(hidden)
@@ -306,10 +306,9 @@ _ATTENTION, _DENSE, _EXPERTS = Attention(), Dense(), Experts()
 @dataclass(frozen=True)
 class LayerKind(HashedOnce):
     """What distinguishes one layer from another. Either part may be absent; a layer without both passes its input on.
-    ``residual_candidates``: tensors of
-    which its input is a mixture (attention residuals). ``tower``: the stack that it stands in, if that is not the model's
-    own; ``first``, ``last``: what brings tokens into its stack, or out of it, stands before or after it; ``cross``: it
-    attends to the output of an encoder, too."""
+    ``residual_candidates``: tensors of which its input is a mixture (attention residuals). ``tower``: the stack that it
+    stands in, if that is not the model's own; ``first``, ``last``: what brings tokens into its stack, or out of it, stands
+    before or after it; ``cross``: it attends to the output of an encoder, too."""
 
     mixer: Mixer | None = _ATTENTION
     mlp: Mlp | None = _DENSE
@@ -331,26 +330,26 @@ class LayerKind(HashedOnce):
 
     @property
     def plain(self) -> bool:
-        """Attention and an MLP as the model has them, but for a window."""
+        """Returns whether the layer is attention and an MLP as the model has them, but for a window."""
         return self == decoder(self.moe, self.window)
 
     @property
     def name(self) -> str:
-        alone = isinstance(self.mixer, Attention) and self.mixer.name == "attention" and self.mlp is not None
-        words = [part.name for part in ((self.mlp,) if alone else (self.mixer, self.mlp)) if part]
+        usual_attention = isinstance(self.mixer, Attention) and self.mixer.name == "attention" and self.mlp is not None
+        words = [part.name for part in ((self.mlp,) if usual_attention else (self.mixer, self.mlp)) if part]
         words += [word for word, there in (("cross", self.cross), ("first", self.first), ("last", self.last)) if there]
         words = [self.tower.name, *words] if self.tower else words
         return ("_".join(words) or "empty") + (f"_w{self.window}" if self.window else "")
 
     def differs(self) -> dict[str, object]:
-        """Returns the fields of the model that are others in this layer: heads and widths."""
+        """Returns the fields of the model that have other values in this layer: heads and widths."""
         parts = (self.tower, self.mixer, self.mlp)
-        found = {name: value for part in parts if part for name, value in part.differs().items()}
-        return found | ({"residual_candidates": self.residual_candidates} if self.residual_candidates > 1 else {})
+        changed = {name: value for part in parts if part for name, value in part.differs().items()}
+        return changed | ({"residual_candidates": self.residual_candidates} if self.residual_candidates > 1 else {})
 
 
 def decoder(moe: bool, window: int | None = None) -> LayerKind:
-    """Attention and an MLP, or experts, as the model has them."""
+    """Returns a layer of attention and an MLP, or experts, as the model has them."""
     return LayerKind(Attention(window=window) if window else _ATTENTION, _EXPERTS if moe else _DENSE)
 
 

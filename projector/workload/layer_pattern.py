@@ -1,8 +1,8 @@
-"""Strings of layers: a letter a layer, ``(GGG*)12`` for twelve times the letters in brackets.
+"""Reads strings of layers: a letter a layer, ``(GGG*)12`` for twelve times the letters in brackets.
 
-Two kinds of strings. ``hybrid_layer_pattern`` is Megatron-LM's: every letter is a layer of its own, a mixer or an MLP
-(megatron/core/models/hybrid/hybrid_layer_allocation.py at d98e8a64dd). ``mixer_pattern`` names the mixers alone of layers
-that have an MLP each.
+There are two kinds of strings. ``hybrid_layer_pattern`` is Megatron-LM's: every letter is a layer of its own, a mixer or an
+MLP (megatron/core/models/hybrid/hybrid_layer_allocation.py at d98e8a64dd). ``mixer_pattern`` names the mixers alone of
+layers that have an MLP each.
 """
 
 from __future__ import annotations
@@ -53,24 +53,24 @@ def expand(text: str, longest: int = 20_000) -> str:
     """Returns the letters of ``text`` with its repeats written out and without boundaries of stages. Text that it
     cannot read stays as it is."""
     letters = text.replace("|", "").replace(" ", "")
-    while (found := _REPEAT.search(letters)) and len(found[1]) * int(found[2]) <= longest:
-        letters = letters[: found.start()] + found[1] * int(found[2]) + letters[found.end() :]
+    while (repeat := _REPEAT.search(letters)) and len(repeat[1]) * int(repeat[2]) <= longest:
+        letters = letters[: repeat.start()] + repeat[1] * int(repeat[2]) + letters[repeat.end() :]
     return letters
 
 
 def misread(text: str, known: Mapping[str, str], layers: int) -> str:
-    """Returns what ``text`` should have been: letters of ``known``, as many as ``layers``; nothing where it is that."""
+    """Returns what ``text`` should have been: letters of ``known``, as many as ``layers``; empty where it is right."""
     letters = expand(text)
     unknown = sorted(set(letters) - set(known))
     if unknown:
         words = ", ".join(f"{letter} ({what})" for letter, what in known.items())
-        return f"letters of layers: {words}; not {' '.join(unknown)}{_meant(unknown, known)}"
+        return f"letters of layers: {words}; not {' '.join(unknown)}{_nearest_hint(unknown, known)}"
     if not letters:
         return "a letter a layer"
     return "" if len(letters) == layers else f"one letter a layer: {layers} of them, not {len(letters)}"
 
 
-def _meant(unknown: list[str], known: Mapping[str, str]) -> str:
+def _nearest_hint(unknown: list[str], known: Mapping[str, str]) -> str:
     near = [letter.swapcase() for letter in unknown if letter.swapcase() in known]
     return f"; nearest: {' '.join(near)}" if near else ""
 

@@ -1,8 +1,8 @@
-"""Which layers stand on which virtual pipeline stage.
+"""Distributes layers over virtual pipeline stages.
 
-Rules of Megatron-LM (megatron/core/transformer/transformer_block.py ``get_num_layers_to_build`` and
-transformer_layer.py ``get_transformer_layer_offset``): virtual stage s = chunk · pp + rank, chunks go through all ranks
-before the next chunk begins.
+Rules of Megatron-LM (megatron/core/transformer/transformer_block.py ``get_num_layers_to_build`` and transformer_layer.py
+``get_transformer_layer_offset``): virtual stage s = chunk · pp + rank, chunks go through all ranks before the next chunk
+begins.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def chunks(model: Model, recipe: Recipe) -> tuple[Chunk, ...]:
     DeepSpeed's partition by transformer and embedding layers counts alike), but for ``pipeline_remainder: first``
     (AMD-AGI/Primus primus/core/projection/module_profilers/language_model.py, ``_get_balanced_layer_distribution``).
     """
-    found, mistakes = _chunks(model, recipe)
+    layout, mistakes = _chunks(model, recipe)
     if mistakes:
         raise InputError([Problem("pipeline layout", key, value, expected) for key, value, expected in mistakes])
-    return found
+    return layout
 
 
 def problems(model: Model, recipe: Recipe, where: str, prefix: str = "recipe.") -> tuple[Problem, ...]:
@@ -71,37 +71,38 @@ def virtual_stages(recipe: Recipe) -> int:
 _Mistake = tuple[str, object, str]
 
 
-_Laid = tuple[tuple[Chunk, ...], list[_Mistake]]
-_LAID: BoundedCache[_Laid] = BoundedCache(4096)
+_Layout = tuple[tuple[Chunk, ...], list[_Mistake]]
+_LAYOUTS: BoundedCache[_Layout] = BoundedCache(4096)
 LAID_OUT = (
     *("pp", "vpp", "pipeline_model_parallel_layout", "pipeline_remainder", "allow_uneven_pipeline_split"),
     *("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"),
     *("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"),
 )
 """Fields of a recipe that say which layers a stage holds."""
-_laid_out = attrgetter(*LAID_OUT)
+_layout_fields = attrgetter(*LAID_OUT)
 
 
-def _chunks(model: Model, recipe: Recipe) -> _Laid:
-    return _LAID.get((model, _laid_out(recipe)), lambda: _whole_groups(model, recipe, *_made(model, recipe)))
+def _chunks(model: Model, recipe: Recipe) -> _Layout:
+    key = (model, _layout_fields(recipe))
+    return _LAYOUTS.get(key, lambda: _whole_groups(model, recipe, *_distributed(model, recipe)))
 
 
-def _whole_groups(model: Model, recipe: Recipe, found: tuple[Chunk, ...], mistakes: list[_Mistake]) -> _Laid:
-    """``found`` unless a stage begins with a layer whose keys and values an earlier stage makes: stages pass on the
-    residual alone (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/pipeline_parallel/p2p_communication.py)."""
+def _whole_groups(model: Model, recipe: Recipe, layout_: tuple[Chunk, ...], mistakes: list[_Mistake]) -> _Layout:
+    """Returns the chunks ``layout_`` unless a stage begins with a layer whose keys and values an earlier stage makes: stages
+    pass on the residual alone (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/pipeline_parallel/p2p_communication.py)."""
     if model.cla_share_factor == 1 and not model.num_kv_shared_layers:
-        return found, mistakes
-    sources = ((layer, model.kv_source(layer), chunk.layers) for chunk in found for layer in chunk.layers)
-    cut = next((layer for layer, source, held in sources if source is not None and source not in held), None)
-    if cut is None:
-        return found, mistakes
+        return layout_, mistakes
+    sources = ((layer, model.kv_source(layer), chunk.layers) for chunk in layout_ for layer in chunk.layers)
+    separated = next((layer for layer, source, held in sources if source is not None and source not in held), None)
+    if separated is None:
+        return layout_, mistakes
     layout = recipe.pipeline_model_parallel_layout
     key, value = ("pp", recipe.pp) if layout is None else ("pipeline_model_parallel_layout", layout)
-    expected = f"stages of whole groups of layers: layer {cut} would read keys and values of another stage"
+    expected = f"stages of whole groups of layers: layer {separated} would read keys and values of another stage"
     return (), [(key, value, expected)]
 
 
-def _made(model: Model, recipe: Recipe) -> _Laid:
+def _distributed(model: Model, recipe: Recipe) -> _Layout:
     low = [(name, getattr(recipe, name), "at least 1") for name in ("pp", "vpp") if getattr(recipe, name) < 1]
     if low or model.num_layers < 0:
         return (), [*low]
@@ -126,16 +127,16 @@ def _made(model: Model, recipe: Recipe) -> _Laid:
 
 
 def _counts(model: Model, recipe: Recipe) -> tuple[list[int], list[_Mistake]]:
-    """Decoder layers of each virtual stage."""
+    """Returns the decoder layers of each virtual stage, and what is wrong with their number."""
     first, last = recipe.decoder_first_pipeline_num_layers, recipe.decoder_last_pipeline_num_layers
     if first is not None or last is not None:
         return _first_last(model.num_layers, recipe, first, last)
     before, after = recipe.account_for_embedding_in_pipeline_split, recipe.account_for_loss_in_pipeline_split
     stages = recipe.pp * recipe.vpp
-    left = (model.num_layers + before + after) % stages
-    if left and recipe.allow_uneven_pipeline_split:
+    remainder = (model.num_layers + before + after) % stages
+    if remainder and recipe.allow_uneven_pipeline_split:
         before = after = recipe.pipeline_remainder != "first"
-    elif left:
+    elif remainder:
         what = "num_layers" + (" + 1 for the embedding" if before else "") + (" + 1 for the loss" if after else "")
         factors = f"pp = {recipe.pp}" if recipe.vpp == 1 else f"pp · vpp = {recipe.pp} · {recipe.vpp}"
         expected = f"{factors} to divide {what} = {model.num_layers + before + after}"
@@ -150,36 +151,36 @@ def _counts(model: Model, recipe: Recipe) -> tuple[list[int], list[_Mistake]]:
 
 
 def _first_last(total: int, recipe: Recipe, first: int | None, last: int | None) -> tuple[list[int], list[_Mistake]]:
-    """Megatron's uneven first and last stage; what is left is split evenly over the ranks between them."""
+    """Returns Megatron's uneven first and last stage; the other layers are split evenly over the ranks between them."""
     pp, vpp = recipe.pp, recipe.vpp
     key = "decoder_first_pipeline_num_layers" if first is not None else "decoder_last_pipeline_num_layers"
-    given = {"decoder_first_pipeline_num_layers": first, "decoder_last_pipeline_num_layers": last}
+    ends = {"decoder_first_pipeline_num_layers": first, "decoder_last_pipeline_num_layers": last}
     mistakes: list[_Mistake] = []
-    for name, value in given.items():
+    for name, value in ends.items():
         if value is not None and (value < 1 or value % vpp):
             mistakes.append((name, value, f"a positive multiple of vpp = {vpp}"))
-    middle_ranks = pp - sum(value is not None for value in given.values())
+    middle_ranks = pp - sum(value is not None for value in ends.values())
     rest = total - (first or 0) - (last or 0)
     if pp < 2 or middle_ranks < 0:
-        mistakes.append((key, given[key], "pp of at least 2"))
+        mistakes.append((key, ends[key], "pp of at least 2"))
     elif rest < 0 or (middle_ranks == 0 and rest):
-        mistakes.append((key, given[key], f"first and last stage to leave {total} layers in all"))
+        mistakes.append((key, ends[key], f"first and last stage to leave {total} layers in all"))
     elif middle_ranks and (rest % (middle_ranks * vpp) or rest == 0):
-        mistakes.append((key, given[key], f"the {rest} layers left to divide by {middle_ranks} ranks · vpp = {vpp}"))
+        mistakes.append((key, ends[key], f"the {rest} layers left to divide by {middle_ranks} ranks · vpp = {vpp}"))
     if mistakes:
         return [], mistakes
     middle = rest // (middle_ranks * vpp) if middle_ranks else 0
-    once = [middle] * pp
+    per_rank = [middle] * pp
     if first is not None:
-        once[0] = first // vpp
+        per_rank[0] = first // vpp
     if last is not None:
-        once[-1] = last // vpp
-    return once * vpp, []
+        per_rank[-1] = last // vpp
+    return per_rank * vpp, []
 
 
 @lru_cache(maxsize=1024)
 def _stages(layout: str) -> tuple[tuple[str, ...], str]:
-    """The stages of a layout string (or of a list of lists written as text), and what is wrong with it."""
+    """Returns the stages of a layout string (or of a list of lists written as text), and what is wrong with it."""
     text = layout.strip()
     try:
         return parse_layout(_literal(text) if text.startswith("[") else text), ""
@@ -196,15 +197,15 @@ def _literal(text: str) -> Sequence[Sequence[str]]:
 
 def _from_layout(model: Model, recipe: Recipe, layout: str) -> tuple[tuple[Chunk, ...], list[_Mistake]]:
     key = "pipeline_model_parallel_layout"
-    stages, wrong = _stages(layout)
-    mistakes: list[_Mistake] = [(key, layout, wrong)] if wrong else _layout_mistakes(model, recipe, layout, stages)
+    stages, mistake = _stages(layout)
+    mistakes: list[_Mistake] = [(key, layout, mistake)] if mistake else _layout_mistakes(model, recipe, layout, stages)
     if mistakes:
         return (), mistakes
-    found: list[Chunk] = []
+    layout_chunks: list[Chunk] = []
     start = 0
     for number, parts in enumerate(stages):
         stop = start + parts.count("t")
-        found.append(
+        layout_chunks.append(
             Chunk(
                 rank=number % recipe.pp,
                 index=number // recipe.pp,
@@ -215,7 +216,7 @@ def _from_layout(model: Model, recipe: Recipe, layout: str) -> tuple[tuple[Chunk
             )
         )
         start = stop
-    return tuple(found), []
+    return tuple(layout_chunks), []
 
 
 def _layout_mistakes(model: Model, recipe: Recipe, layout: str, stages: tuple[str, ...]) -> list[_Mistake]:
@@ -237,7 +238,7 @@ def _layout_mistakes(model: Model, recipe: Recipe, layout: str, stages: tuple[st
     return mistakes
 
 
-# Megatron-LM's ``pipeline_model_parallel_layout``: which parts of the model stand on which virtual stage.
+# Megatron-LM's ``pipeline_model_parallel_layout`` states which parts of the model stand on which virtual stage.
 #
 # Grammar (Megatron-LM megatron/core/transformer/pipeline_parallel_layer_layout.py): ``E`` embedding, ``t`` decoder
 # layer, ``m`` multi-token-prediction layer, ``L`` loss (output layer); ``|`` ends a stage; ``x*n`` repeats a symbol or
@@ -278,15 +279,15 @@ def expand_layout(text: str) -> str:
 
 
 def _sequence(text: str, depth: int) -> tuple[str, str]:
-    """Symbols and groups up to the closing parenthesis of this level; returns them written out, and what is left."""
-    out = ""
+    """Returns the symbols and groups up to the closing parenthesis of this level written out, and the rest of the text."""
+    expanded = ""
     while text and text[0] != ")":
         item, text = _item(text, depth)
         times, text = _times(text)
-        if len(out) + len(item) * times > _LONGEST:
+        if len(expanded) + len(item) * times > _LONGEST:
             raise ValueError(f"more than {_LONGEST} parts")
-        out += item * times
-    return out, text
+        expanded += item * times
+    return expanded, text
 
 
 def _item(text: str, depth: int) -> tuple[str, str]:

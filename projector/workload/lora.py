@@ -1,4 +1,4 @@
-"""Low-rank adapters as a field of a recipe."""
+"""Declares low-rank adapters as a field of a recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The architecture that is trained. Field names are Megatron-LM's; every value is what the published model has."""
+"""Describes the architecture that is trained. Field names are Megatron-LM's; values are those of the published model."""
 
 from __future__ import annotations
 
@@ -199,16 +199,16 @@ class Model(HashedOnce):
 
     @cached_property
     def layer_kinds(self) -> tuple[LayerKind, ...]:
-        """One :class:`LayerKind` per decoder layer, in order (MTP layers are not among them)."""
+        """Returns one :class:`LayerKind` per decoder layer, in order (MTP layers are not among them)."""
         if not self.attn_res_block_size:
             return self._in_stack(self._kinds())
         return tuple(replace(kind, residual_candidates=self.candidates(i)) for i, kind in enumerate(self._kinds()))
 
     @cached_property
     def tower_kinds(self) -> tuple[LayerKind, ...]:
-        """Returns the same of the layers of an encoder or a vision tower, on the first stage before these."""
-        seen = self.vision and replace(self.vision, output_size=self.vision.output_size or self.hidden_size)
-        tower = self.encoder or seen
+        """Returns the kinds of the layers of an encoder or a vision tower, which stand before these on the first stage."""
+        vision = self.vision and replace(self.vision, output_size=self.vision.output_size or self.hidden_size)
+        tower = self.encoder or vision
         if tower is None:
             return ()
         kinds = [LayerKind(tower=tower)] * tower.num_layers
@@ -216,15 +216,15 @@ class Model(HashedOnce):
         return (*kinds[:-1], replace(kinds[-1], last=True))
 
     def _in_stack(self, kinds: tuple[LayerKind, ...]) -> tuple[LayerKind, ...]:
-        """``kinds`` with what an encoder makes of them: each attends to it, the first makes relative positions for all."""
+        """Returns ``kinds`` beside an encoder: each attends to it, the first makes relative positions for all."""
         if self.encoder is not None:
             kinds = tuple(replace(kind, cross=True) for kind in kinds)
         relative = self.position_embedding_type == "relative"
         return (replace(kinds[0], first=True), *kinds[1:]) if relative and kinds else kinds
 
     def candidates(self, layer: int) -> int:
-        """Returns the running sum and the checkpoints before ``layer`` (attention residuals); 1 where there are
-        none."""
+        """Returns the number of candidates before ``layer`` (attention residuals), the running sum and the checkpoints; 1
+        without them."""
         block = self.attn_res_block_size
         return 1 + -(-layer // block) if block else 1
 
@@ -257,14 +257,14 @@ class Model(HashedOnce):
         return LayerKind(Attention(latent=self.mla is not None), Experts() if self.moe else Dense())
 
     def within(self, kind: LayerKind) -> Model:
-        """The model as a layer of ``kind`` sees it: with the heads and widths of that layer."""
+        """Returns the model as a layer of ``kind`` sees it: with the heads and widths of that layer."""
         if isinstance(kind.tower, Vision):
             return Model(name=self.name, family=self.family, **kind.tower.sizes())
         differs: dict[str, Any] = kind.differs()
         return replace(self, **differs) if differs else self
 
     def _alone(self, letter: str, shared: int) -> LayerKind:
-        """The layer that a letter of a hybrid pattern means. ``shared``: layers before it that have shared blocks."""
+        """Returns the layer of a letter of a hybrid pattern. ``shared``: layers before it that have shared blocks."""
         if letter == "Z" and self.mamba is not None and self.shared_blocks is not None:
             block = shared % self.shared_blocks.num_mem_blocks
             return LayerKind(SharedBlock(mamba=self.mamba, sizes=self.shared_blocks, block=block), None)
@@ -278,19 +278,19 @@ class Model(HashedOnce):
             return Parallel(mamba=recurrent) if letter == "P" and isinstance(recurrent, Mamba2) else recurrent
         if self.compressed is not None:
             return CompressedAttention(ratio=self._ratio(layer or 0))
-        own = self._own(layer, "num_attention_heads", "num_query_groups", "kv_channels")
-        if own.get("num_attention_heads") == 0:
+        sizes = self._own(layer, "num_attention_heads", "num_query_groups", "kv_channels")
+        if sizes.get("num_attention_heads") == 0:
             return None
         window = None if layer is None else self._window(layer)
         if self.full_attention is not None and not window:
-            own |= self.full_attention.differs()
+            sizes |= self.full_attention.differs()
         latent = letter == "+" if self.mla is not None or letter == "+" else None
         reuses = layer is not None and self.kv_source(layer) is not None
-        return Attention(window=window, latent=latent, reuses_kv=reuses, **own)
+        return Attention(window=window, latent=latent, reuses_kv=reuses, **sizes)
 
     def kv_source(self, layer: int) -> int | None:
-        """The layer whose keys and values ``layer`` reads (None: it makes them): the first of its group, or the last
-        one with its window before those that share them."""
+        """Returns the layer whose keys and values ``layer`` reads (None: it makes them): the first of its group, or the
+        last one with its window before the layers that share them."""
         if layer % self.cla_share_factor:
             return layer - layer % self.cla_share_factor
         first = self.num_layers - self.num_kv_shared_layers
@@ -300,19 +300,18 @@ class Model(HashedOnce):
         return max((i for i in range(first) if self._window(i) == window), default=None)
 
     def _ratio(self, layer: int) -> int:
-        """Returns the tokens of a compressed entry of one layer: of the depths of prediction (the last), a window
-        alone."""
+        """Returns the tokens of a compressed entry of one layer; 0 (a window alone) for the depths of prediction."""
         ratios = self.compressed.compress_ratios if self.compressed else ()
         return ratios[layer] if layer < len(ratios) else 0
 
     def _mlp(self, moe: bool, layer: int) -> Mlp | None:
         if moe:
             return Experts()
-        own = self._own(layer, "ffn_hidden_size", "sparse_activation")
-        return None if own.get("ffn_hidden_size") == 0 else Dense(**own)
+        sizes = self._own(layer, "ffn_hidden_size", "sparse_activation")
+        return None if sizes.get("ffn_hidden_size") == 0 else Dense(**sizes)
 
     def _own(self, layer: int | None, *names: str) -> dict[str, Any]:
-        """Sizes of one layer that differ from the model's."""
+        """Returns the sizes of one layer that differ from the model's."""
         lists = {name: getattr(self.per_layer, name) for name in names} if self.per_layer and layer is not None else {}
         return {
             name: values[layer] for name, values in lists.items() if values and values[layer] != getattr(self, name)

@@ -1,4 +1,4 @@
-"""Model mappings: what may be left out, how changes to a base combine, reading and writing."""
+"""Reads and writes model mappings: what may be left out, how changes to a base combine."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from projector.workload.structure import parse_dataclass
 def model_from_mapping(mapping: Mapping[str, object], where: str, prefix: str) -> tuple[Model | None, list[Problem]]:
     """Reads a full model mapping. Fields that follow from others may be left out: see :func:`_with_derived`. Returns
     the model, or None, and every mistake."""
-    given, problems = _with_derived(mapping, where, prefix)
-    model, more = parse_dataclass(Model, given, where, prefix)
-    problems += more
-    problems += word_problems(given, where, prefix)
-    problems += unreported(range_problems(given, where, prefix), problems)
+    completed, problems = _with_derived(mapping, where, prefix)
+    model, further = parse_dataclass(Model, completed, where, prefix)
+    problems += further
+    problems += word_problems(completed, where, prefix)
+    problems += unreported(range_problems(completed, where, prefix), problems)
     return (None if problems else model), problems
 
 
@@ -48,7 +48,7 @@ def merge(base: Mapping[str, object], changes: Mapping[str, object]) -> dict[str
 
 
 def _refit_mixers(merged: dict[str, object], changes: Mapping[str, object]) -> None:
-    """Letters of mixers for a new layer count: the first of them, or the last again and again."""
+    """Fits the letters of mixers to a new layer count: the first of them, or the last again and again."""
     text, layers = merged.get("mixer_pattern"), changes.get("num_layers")
     if "mixer_pattern" in changes or not isinstance(text, str) or not text or type(layers) is not int:
         return
@@ -57,7 +57,7 @@ def _refit_mixers(merged: dict[str, object], changes: Mapping[str, object]) -> N
 
 
 def _refit_ratios(merged: dict[str, object], changes: Mapping[str, object]) -> None:
-    """Ratios of compressed attention for a new layer count: the first of them, and the last, of the prediction depths."""
+    """Fits ratios of compressed attention to a new layer count: the first ones, and the last, of prediction depths."""
     compressed, layers, change = merged.get("compressed"), changes.get("num_layers"), changes.get("compressed")
     if not isinstance(compressed, Mapping) or type(layers) is not int or not 0 < layers <= LIMITS["num_layers"]:
         return
@@ -71,7 +71,7 @@ def _refit_ratios(merged: dict[str, object], changes: Mapping[str, object]) -> N
 
 
 def _with_derived(mapping: Mapping[str, object], where: str, prefix: str) -> tuple[dict[str, object], list[Problem]]:
-    """Fill what the literature leaves implicit: MHA groups, head width H/heads, family = name, MoE in every layer."""
+    """Fills what the literature leaves implicit: MHA groups, head width H/heads, family = name, MoE in every layer."""
     given = {str(key): value for key, value in mapping.items()}
     given.setdefault("family", given.get("name", ""))
     heads, hidden = given.get("num_attention_heads"), given.get("hidden_size")
@@ -103,13 +103,13 @@ def _with_derived(mapping: Mapping[str, object], where: str, prefix: str) -> tup
 
 
 def _from_pattern(pattern: str, given: Mapping[str, object]) -> dict[str, object]:
-    """What letters of layers say of fields that may be left out: how many layers, and which have experts."""
+    """Returns the fields that follow from letters of layers: how many layers, and which have experts."""
     letters = expand_pattern(pattern)
-    found: dict[str, object] = {} if "num_layers" in given else {"num_layers": len(letters)}
+    derived: dict[str, object] = {} if "num_layers" in given else {"num_layers": len(letters)}
     moe = given.get("moe")
     if isinstance(moe, Mapping) and given.get("num_layers", len(letters)) == len(letters):
-        found["moe"] = {**moe, "moe_layer_freq": [int(letter == "E") for letter in letters]}
-    return found
+        derived["moe"] = {**moe, "moe_layer_freq": [int(letter == "E") for letter in letters]}
+    return derived
 
 
 def _refit(freq: list[object], layers: int) -> list[object]:

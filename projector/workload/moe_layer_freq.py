@@ -1,4 +1,4 @@
-"""Which decoder layers hold experts: Megatron-LM's ``moe_layer_freq`` in all its spellings, without ``eval``."""
+"""Reads which decoder layers hold experts: Megatron-LM's ``moe_layer_freq`` in all its spellings, without ``eval``."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _EXPECTED = 'an integer n (every n-th layer), a list of 0 and 1, or an expressio
 
 
 def expand(value: object, num_layers: int) -> tuple[tuple[int, ...], str]:
-    """One 0/1 per layer, and what was expected instead when ``value`` has none (else an empty text).
+    """Returns one 0/1 per layer, and what was expected instead when ``value`` has none (else an empty text).
 
-    An integer n marks layer i when i % n == 0 (Megatron-LM ``get_moe_layer_pattern``; n = 1: every layer). A list
-    longer than ``num_layers`` is an error, as in Megatron-LM: it would hide a wrong layer count.
+    An integer n marks layer i when i % n == 0 (Megatron-LM ``get_moe_layer_pattern``; n = 1: every layer). A list longer
+    than ``num_layers`` is an error, as in Megatron-LM: it would hide a wrong layer count.
     """
     if isinstance(value, str):
-        value = _literal(value, num_layers)
+        value = _evaluated(value, num_layers)
     if type(value) is int and value > 0:
         return tuple(int(i % value == 0) for i in range(num_layers)), ""
     if isinstance(value, (list, tuple)) and all(type(item) is int and item in (0, 1) for item in value):
@@ -27,12 +27,12 @@ def expand(value: object, num_layers: int) -> tuple[tuple[int, ...], str]:
 
 def numbers(value: object, num_layers: int) -> object:
     """Returns ``value`` with an expression such as ``"[0]*2+[4,128]*20"`` written out; anything else stays as it is."""
-    found = _literal(value, num_layers) if isinstance(value, str) else value
-    return value if found is None else found
+    evaluated = _evaluated(value, num_layers) if isinstance(value, str) else value
+    return value if evaluated is None else evaluated
 
 
-def _literal(text: str, num_layers: int) -> object:
-    """Integers, lists of integers, their sums and products by integers; None for everything else."""
+def _evaluated(text: str, num_layers: int) -> object:
+    """Returns integers, lists of integers, their sums and products by integers; None for everything else."""
     try:
         with warnings.catch_warnings():  # Python's own about texts such as 8e
             warnings.simplefilter("ignore")

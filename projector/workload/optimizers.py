@@ -1,4 +1,4 @@
-"""The optimizers that a recipe may name, and what trainers call them."""
+"""Lists the optimizers that a recipe may name, and the names that trainers have for them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ OPTIMIZERS = (
     *("adam_4bit", "lion_8bit", "lamb", "sgd_no_momentum"),
 )
 
-#: Without case, ``-`` and ``_``: apex and DeepSpeed, NeMo 1 and 2, Transformers (``--optim``), bitsandbytes, torchao,
-#: llm-foundry.
+#: In lower case, without ``-`` and ``_``: names of apex and DeepSpeed, NeMo 1 and 2, Transformers (``--optim``),
+#: bitsandbytes, torchao and llm-foundry.
 _ALIASES: Mapping[str, str] = MappingProxyType(
     {name.replace("_", ""): name for name in OPTIMIZERS}
     | dict.fromkeys(("fusedadam", "fusedadamw", "megatronfusedadam", "distributedfusedadam"), "adam")

@@ -1,4 +1,4 @@
-"""Parameter counts of a model, part by part: exact integers, from the shapes of its published weights."""
+"""Counts the parameters of a model, part by part: exact integers, from the shapes of its published weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LayerCount:
 
     @property
     def dense(self) -> int:
-        """Returns what every rank of an expert-parallel group holds: all but the routed experts."""
+        """Returns the parameters that every rank of an expert-parallel group holds: all but the routed experts."""
         return self.total - self.experts
 
 
@@ -63,7 +63,7 @@ class ParameterCount:
 
 
 def count(model: Model) -> ParameterCount:
-    """Count ``model``: biases, attention sinks, learned positions, tied embeddings, MLA and query/key norms included.
+    """Counts ``model``: biases, attention sinks, learned positions, tied embeddings, MLA and query/key norms included.
 
     The vocabulary is the unpadded one. The load-balancing bias of auxiliary-loss-free routing is a buffer, not counted.
     """
@@ -79,17 +79,17 @@ def count(model: Model) -> ParameterCount:
         tables = 1 if model.encoder is None else 2
         position += tables * model.relative_attention_num_buckets * model.num_attention_heads
     ends = model.vision.entry + model.vision.exit(model.hidden_size) if model.vision else 0
-    head = (embedding if model.untie_embeddings_and_output_weights else 0) + _bert(model)
+    head = (embedding if model.untie_embeddings_and_output_weights else 0) + _bert_heads(model)
     unrouted = 0
     if model.moe is not None:
         idle = model.moe.scored - model.moe.moe_router_topk
         unrouted = sum(part.experts for part in layers) * idle // model.moe.scored
     last = 1 + model.embedding_layernorm + (model.encoder is not None)
-    norms = sum(part.norms for part in layers) + _norm(model) * last + _gathered(model) + _around_layers(model)
+    norms = sum(part.norms for part in layers) + _norm(model) * last + _sum_of_streams(model) + _around_layers(model)
     whole = ParameterCount(
         embedding=embedding + narrow,
         position=position,
-        attention=sum(part.attention for part in layers) - _once(model),
+        attention=sum(part.attention for part in layers) - _repeated_blocks(model),
         mlp=sum(part.mlp for part in layers) + ends,
         router=sum(part.router for part in layers),
         experts=sum(part.experts for part in layers),
@@ -103,13 +103,13 @@ def count(model: Model) -> ParameterCount:
 
 
 def _shared_sizes(model: Model) -> tuple[int, int, int, int]:
-    """Hidden size, widths of queries and of keys, and the MLP's."""
+    """Returns the hidden size, the widths of queries and of keys, and the width of the MLP."""
     d = model.kv_channels
     return model.hidden_size, model.num_attention_heads * d, model.num_query_groups * d, model.ffn_hidden_size
 
 
-def _once(model: Model) -> int:
-    """What the layers count of shared blocks beyond the first use of each."""
+def _repeated_blocks(model: Model) -> int:
+    """Counts what the layers have of shared blocks beyond the first use of each."""
     uses = [kind.mixer for kind in model.layer_kinds if isinstance(kind.mixer, SharedBlock)]
     return (len(uses) - len({use.block for use in uses})) * uses[0].shared(*_shared_sizes(model)) if uses else 0
 
@@ -118,7 +118,7 @@ def layer(model: Model, kind: LayerKind) -> LayerCount:
     """Returns the parameters of one decoder layer of ``kind``."""
     model = model.within(kind)
     halves = 1 if model.parallel_residual else sum(part is not None for part in (kind.mixer, kind.mlp)) + kind.cross
-    norms = (_norm(model) * (2 if model.sandwich_norm else 1) + _streams(model) + _mixer_of_residuals(model)) * halves
+    norms = (_norm(model) * (2 if model.sandwich_norm else 1) + _hyper(model) + _mixer_of_residuals(model)) * halves
     norms += _around_layer(model)
     attention = _mixer(model, kind) + (_attention(model) if kind.cross else 0)
     if kind.mlp is None:
@@ -163,25 +163,25 @@ def _mixer(model: Model, kind: LayerKind) -> int:
     )
 
 
-def _streams(model: Model) -> int:
-    """Hyper-connections around one sub-layer (arXiv:2512.24880): a projection of all streams, its biases, three scales."""
+def _hyper(model: Model) -> int:
+    """Counts hyper-connections of a sub-layer (arXiv:2512.24880): a projection of all streams, its biases, three scales."""
     n = model.hyper_connections
     return n and (n * n + 2 * n) * (n * model.hidden_size + 1) + 3
 
 
 def _mixer_of_residuals(model: Model) -> int:
-    """Returns a norm and a vector over one candidate (attention residuals)."""
+    """Counts a norm and a vector over one candidate (attention residuals)."""
     return 2 * model.hidden_size if model.attn_res_block_size else 0
 
 
-def _gathered(model: Model) -> int:
-    """The weighted sum of the streams at the end: a projection to one number for each, its biases, a scale."""
+def _sum_of_streams(model: Model) -> int:
+    """Counts the weighted sum of the streams at the end: a projection to one number for each, its biases, a scale."""
     n = model.hyper_connections
     return (n and n * (n * model.hidden_size + 1) + 1) + _mixer_of_residuals(model)
 
 
 def _around_layer(model: Model) -> int:
-    """AltUp (router with its norm, scale, maps), LAuReL (two products, a norm), the layer's own embedding (the same)."""
+    """Counts AltUp (router with its norm, scale, maps), LAuReL and the layer's own embedding (two products, a norm)."""
     n, h = model.altup_num_inputs, model.hidden_size
     rank, narrow = model.laurel_rank, model.hidden_size_per_layer_input
     altup = n and 2 * h + n * h + n**2 + n**3
@@ -189,20 +189,20 @@ def _around_layer(model: Model) -> int:
 
 
 def _around_layers(model: Model) -> int:
-    """Products of the streams at both ends; the projection to the embeddings of all layers and its norm."""
+    """Counts products of the streams at both ends; the projection to the embeddings of all layers and its norm."""
     n, h, width = model.altup_num_inputs, model.hidden_size, model.hidden_size_per_layer_input
     return (2 * (n - 1) * h**2 if n else 0) + (h * model.num_layers + 1) * width
 
 
-def _bert(model: Model) -> int:
-    """Linears with biases of the heads of masked words and of the next sentence (arXiv:1810.04805), a bias of each word."""
+def _bert_heads(model: Model) -> int:
+    """Counts linears with biases for masked words and the next sentence (arXiv:1810.04805), a bias of each word."""
     h, square = model.hidden_size, model.hidden_size * (model.hidden_size + 1)
     masked = square + model.vocab_size if model.masked_lm_head else 0
     return masked + (square + 2 * (h + 1) if model.bert_binary_head else 0)
 
 
 def _norm(model: Model) -> int:
-    """Returns one normalisation: a weight, for LayerNorm a bias too, nothing when it is not parametric (OLMo)."""
+    """Counts one normalisation: a weight, for LayerNorm a bias too, nothing when it is not parametric (OLMo)."""
     per_feature = {"RMSNorm": 1, "LayerNorm": 2, "NonParametricLayerNorm": 0}
     return per_feature.get(model.normalization, 1) * model.hidden_size
 
@@ -228,7 +228,7 @@ def _attention(model: Model, *, reuses_kv: bool = False) -> int:
 
 
 def _mla(model: Model) -> int:
-    """arXiv:2405.04434, appendix C: down- and up-projections, the two norms of the latents, the output projection."""
+    """Counts MLA (arXiv:2405.04434, appendix C): down- and up-projections, norms of the latents, output projection."""
     mla = model.mla
     assert mla is not None
     heads, hidden = model.num_attention_heads, model.hidden_size
@@ -249,4 +249,4 @@ def _mtp_layer(model: Model) -> int:
     norm."""
     if not model.mtp_num_layers:
         return 0
-    return 2 * model.hidden_size**2 + 3 * _norm(model) + _gathered(model) + layer(model, model.mtp_kind).total
+    return 2 * model.hidden_size**2 + 3 * _norm(model) + _sum_of_streams(model) + layer(model, model.mtp_kind).total

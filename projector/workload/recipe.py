@@ -1,4 +1,4 @@
-"""How a model is trained: parallelism, batch, precision, recompute, optimizer and feature switches.
+"""Describes how a model is trained: parallelism, batch, precision, recompute, optimizer and feature switches.
 
 Every field declares itself here and nowhere else (:mod:`projector.workload.declared`): what it means, may hold and may
 affect, and what frameworks call it. Names are Megatron-LM's arguments (short forms for the parallel sizes, as in the
@@ -373,7 +373,7 @@ class Recipe:
 
     @property
     def quantised(self) -> bool:
-        """Tells whether linear layers multiply in 8 or 4 bits."""
+        """Returns whether linear layers multiply in 8 or 4 bits."""
         return self.precision in ("fp8", "mxfp8", "mxfp4", "nvfp4")
 
     @property
@@ -382,7 +382,7 @@ class Recipe:
         return self.tp * self.tp2 * self.cp * self.pp
 
     def fewest_gpus(self, moe: bool) -> int:
-        """GPUs that hold all of its groups once; ``moe``: those of experts, too."""
+        """Returns the GPUs that hold all parallel groups once; ``moe``: those of experts, too."""
         return lcm(self.replica_ranks, (self.etp * self.ep if moe else 1) * self.pp)
 
     @property

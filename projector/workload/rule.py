@@ -1,4 +1,4 @@
-"""A rule that a workload keeps, as a plain value: when it is broken, what is to blame, what is expected there.
+"""Defines a rule that a workload keeps, as a plain value: when it is broken, what is to blame, what is expected there.
 
 A condition is Python over the fields of a model ``m``, its recipe ``r`` and their workload ``w``.
 """
@@ -48,7 +48,7 @@ class Rule:
 
     @property
     def reads(self) -> frozenset[str]:
-        """The fields of a recipe on which the rule depends; ``microbatches``: on their number, too."""
+        """Returns the fields of a recipe on which the rule depends; ``microbatches``: on their number, too."""
         names = frozenset(_names(cast(FunctionType, self.broken)))
         return (names & _FIELDS) | {self.key.removeprefix("recipe.")}
 
@@ -57,28 +57,28 @@ _FIELDS = frozenset({*(each.name for each in fields(Recipe)), "gpus", "microbatc
 
 
 def _names(condition: FunctionType) -> Iterator[str]:
-    """The names in a function, in the functions of modules that it calls, and in the properties that it reads."""
-    open_, seen = [(condition.__code__, condition.__globals__)], set[CodeType]()
-    while open_:
-        code, known = open_.pop()
-        open_ += [(constant, known) for constant in code.co_consts if isinstance(constant, CodeType)]
+    """Yields the names in a function, in the functions of modules that it calls, and in the properties that it reads."""
+    pending, seen = [(condition.__code__, condition.__globals__)], set[CodeType]()
+    while pending:
+        code, known = pending.pop()
+        pending += [(constant, known) for constant in code.co_consts if isinstance(constant, CodeType)]
         for name in code.co_names:
             if name == "num_microbatches":
                 yield "microbatches"
                 continue
             yield name
-            read = getattr(Recipe, name, None) or getattr(Workload, name, None)
-            called = read.fget if isinstance(read, property) else known.get(name)
+            attribute = getattr(Recipe, name, None) or getattr(Workload, name, None)
+            called = attribute.fget if isinstance(attribute, property) else known.get(name)
             if isinstance(called, FunctionType) and called.__code__ not in seen:
                 seen.add(called.__code__)
-                open_.append((called.__code__, called.__globals__))
+                pending.append((called.__code__, called.__globals__))
 
 
 def problems(rules: Iterable[Rule], workload: Workload, where: str = "") -> list[Problem]:
     """Returns every mistake of ``workload`` by these rules."""
     model, recipe = workload.model, workload.recipe
-    found: list[Problem] = []
+    mistakes: list[Problem] = []
     for rule in rules:
         if rule.broken(model, recipe, workload):
-            found += rule.problems(workload, where)
-    return found
+            mistakes += rule.problems(workload, where)
+    return mistakes

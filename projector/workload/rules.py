@@ -1,4 +1,4 @@
-"""What a workload must be, whatever runs it: sizes that divide, words that go together, layers that say what they are.
+"""Lists what a workload must be, whatever runs it: sizes that divide, words that go together, patterns that fit.
 
 A row of a table is a :class:`~projector.workload.rule.Rule`. Single values (types, ranges, words) are looked at before
 (:mod:`projector.workload.validate`), so that a condition may divide by any size.
@@ -46,32 +46,32 @@ class Dividend(NamedTuple):
 
     @property
     def divisors(self) -> str:
-        """All that divide it, where they are few enough to read."""
-        few = self.size if self.size < 1024 else 0
-        return ": " * (few > 0) + ", ".join(str(n) for n in range(1, few + 1) if few % n == 0)
+        """Returns all numbers that divide the size, where they are few enough to read."""
+        size = self.size if self.size < 1024 else 0
+        return ": " * (size > 0) + ", ".join(str(n) for n in range(1, size + 1) if size % n == 0)
 
 
 def undivided(size: int, by: int, name: str) -> list[Dividend]:
-    """``size`` where ``by`` does not divide it."""
+    """Returns ``size`` where ``by`` does not divide it."""
     return [Dividend(name, size)] if size % by else []
 
 
 def _stated(item: Model, names: Iterable[str]) -> str:
-    """Those of the fields ``names`` that hold something."""
+    """Returns those of the fields ``names`` that hold something."""
     return ", ".join(name for name in names if getattr(item, name))
 
 
 def _whole(r: Recipe, w: Workload) -> bool:
-    """Whether the GPUs are a whole number of replicas: without, nothing can be said of data-parallel ranks."""
+    """Returns whether the GPUs are a whole number of replicas; else nothing can be said of data-parallel ranks."""
     return w.gpus % r.replica_ranks == 0
 
 
 @lru_cache(maxsize=256)
 def _split_sizes(model: Model) -> tuple[Dividend, ...]:
-    """What tensor parallelism splits in some layer, by name."""
+    """Returns the sizes that tensor parallelism splits in some layer, by name."""
     kinds = dict.fromkeys((*model.tower_kinds, *model.layer_kinds))
-    each = (_split_in(model.within(kind), kind.mixer, kind.mlp) for kind in kinds)
-    return tuple(dict.fromkeys(chain.from_iterable(each)))
+    sizes = (_split_in(model.within(kind), kind.mixer, kind.mlp) for kind in kinds)
+    return tuple(dict.fromkeys(chain.from_iterable(sizes)))
 
 
 def _split_in(model: Model, mixer: object, mlp: object) -> Iterator[Dividend]:
@@ -119,32 +119,32 @@ def _summa(r: Recipe) -> bool:
     return r.tensor_parallel_algorithm == "summa"
 
 
-def _sides(m: Model) -> tuple[Dividend, ...]:
-    """The sides of the matrices that SUMMA cuts."""
+def _summa_sides(m: Model) -> tuple[Dividend, ...]:
+    """Returns the sides of the matrices that SUMMA cuts."""
     heads = Dividend("the width of all heads", m.num_attention_heads * m.kv_channels)
     return Dividend("hidden_size", m.hidden_size), Dividend("ffn_hidden_size", m.ffn_hidden_size), heads
 
 
 def _plain(m: Model) -> bool:
-    """Whether every layer is attention with a softmax and a dense MLP."""
+    """Returns whether every layer is attention with a softmax and a dense MLP."""
     kinds = dict.fromkeys(m.layer_kinds)
     return all(isinstance(kind.mixer, Attention) and isinstance(kind.mlp, Dense) for kind in kinds)
 
 
-_NO_PRODUCT = ("mtp_num_layers", "hyper_connections", "altup_num_inputs", "laurel_rank", "hidden_size_per_layer_input")
-_APART = (
+_NO_SUMMA = ("mtp_num_layers", "hyper_connections", "altup_num_inputs", "laurel_rank", "hidden_size_per_layer_input")
+_NOT_GEMMA3N = (
     *("mla", "moe", "hyper_connections", "attn_res_block_size", "parallel_residual", "mtp_num_layers", "compressed"),
     *_LETTERS,
 )
-_UNSHARED = (
+_NOT_SHARING = (
     *("mla", "share_q_dim", "attention_k_eq_v", *_LETTERS, "compressed", "per_layer", "full_attention"),
     "mtp_num_layers",
 )
 
 
-def _apart(name: str) -> Rule:
-    """Of AltUp, LAuReL, embeddings of every layer, and keys and values shared after their rotation (Gemma 3n)."""
-    return Rule(f"model.{name}", lambda m, r, w: getattr(m, name) and _stated(m, _APART), "0 beside {0}")
+def _only_without(name: str) -> Rule:
+    """Returns the rule of a field of Gemma 3n, which is written for models without the fields of ``_NOT_GEMMA3N``."""
+    return Rule(f"model.{name}", lambda m, r, w: getattr(m, name) and _stated(m, _NOT_GEMMA3N), "0 beside {0}")
 
 
 def _letters(name: str, known: Mapping[str, str]) -> Rule:
@@ -192,13 +192,13 @@ MODEL = (
          "none: a window without a causal mask"),
     Rule("model.mtp_num_layers", lambda m, r, w: not (m.causal and m.vocab_size) and m.mtp_num_layers,
          "0: nothing is predicted token by token"),
-    Rule("model.cla_share_factor", lambda m, r, w: m.cla_share_factor > 1 and _stated(m, _UNSHARED),
+    Rule("model.cla_share_factor", lambda m, r, w: m.cla_share_factor > 1 and _stated(m, _NOT_SHARING),
          "1: layers do not share keys and values beside {0}"),
     Rule("model.altup_num_inputs", lambda m, r, w: m.altup_num_inputs == 1, "streams from 2 on, or 0"),
     Rule("model.hidden_size_per_layer_input",
          lambda m, r, w: bool(m.hidden_size_per_layer_input) != bool(m.vocab_size_per_layer_input),
          "vocab_size_per_layer_input beside it, and neither alone"),
-    *map(_apart, ("altup_num_inputs", "laurel_rank", "hidden_size_per_layer_input", "num_kv_shared_layers")),
+    *map(_only_without, ("altup_num_inputs", "laurel_rank", "hidden_size_per_layer_input", "num_kv_shared_layers")),
     Rule("model.num_kv_shared_layers",
          lambda m, r, w: m.num_kv_shared_layers and (m.num_kv_shared_layers >= m.num_layers or m.cla_share_factor > 1),
          "less than num_layers = {m.num_layers}, and no cla_share_factor"),
@@ -284,9 +284,9 @@ SUMMA = (
     Rule("recipe.tp2", lambda m, r, w: not _summa(r) and r.tp2 > 1, "1: without tensor_parallel_algorithm: summa"),
     Rule("recipe.summa_panels", lambda m, r, w: not _summa(r) and r.summa_panels is not None,
          "none: without tensor_parallel_algorithm: summa"),
-    Rule("recipe.tp2", lambda m, r, w: _summa(r) and [each for each in _sides(m) if each.size % r.tp2],
+    Rule("recipe.tp2", lambda m, r, w: _summa(r) and [each for each in _summa_sides(m) if each.size % r.tp2],
          "a divisor of {0.name} = {0.size}"),
-    Rule("recipe.summa_panels", lambda m, r, w: _summa(r) and [each for each in _sides(m) if each.size % r.panels],
+    Rule("recipe.summa_panels", lambda m, r, w: _summa(r) and [each for each in _summa_sides(m) if each.size % r.panels],
          "a divisor of {0.name} = {0.size}", "{r.panels} panels"),
     Rule("recipe.tp", lambda m, r, w: _summa(r) and m.hidden_size % r.tp, "a divisor of hidden_size = {m.hidden_size}"),
     Rule("recipe.summa_panels", lambda m, r, w: _summa(r) and r.panels % math.lcm(r.tp, r.tp2),
@@ -295,7 +295,7 @@ SUMMA = (
          "seq_length = {r.seq_length} to divide in {0} · tp2 parts"),
     Rule("recipe.tensor_parallel_algorithm",
          lambda m, r, w: _summa(r) and (not _plain(m) or m.moe is not None or m.mla is not None or m.per_layer is not None
-                                        or _stated(m, _NO_PRODUCT)),
+                                        or _stated(m, _NO_SUMMA)),
          "1d unless every layer is plain attention and a dense MLP of the model's sizes, predicting one token"),
     Rule("recipe.cp", lambda m, r, w: _summa(r) and r.cp > 1, "1: under summa tp2 splits the sequence"),
     Rule("recipe.lora", lambda m, r, w: _summa(r) and r.lora is not None, "none under summa"),

@@ -1,4 +1,4 @@
-"""Sizes of learned-sparse and compressed attention. Names are those of Megatron-LM and of the published ``config.json``."""
+"""Holds sizes of learned-sparse and compressed attention, with the names of Megatron-LM and of published ``config.json``."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class Indexer:
 
     def parameters(self, hidden: int, q_rank: int) -> int:
         """Returns the projections of queries, of the one key head and of the heads' weights, the norm of keys."""
-        own = self.index_n_heads * self.index_head_dim
-        return q_rank * own + hidden * (self.index_head_dim + self.index_n_heads) + self.index_head_dim
+        width = self.index_n_heads * self.index_head_dim
+        return q_rank * width + hidden * (self.index_head_dim + self.index_n_heads) + self.index_head_dim
 
     def keys(self, seq: int) -> float:
-        """Keys that a query of a causal sequence sees on average."""
+        """Returns the keys that a query of a causal sequence sees on average."""
         most = min(self.index_topk, seq)
         return most - most * (most - 1) / (2 * seq)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockAttention:
-    """Attention to ``block_counts`` blocks of ``block_size`` keys of each query's own choice, its own among them: MoBA
-    (arXiv:2502.13189); ``compressed``: beside one to pooled blocks and one to a window of ``window_size``, each through a
-    gate of every head: NSA (arXiv:2502.11089). Names are those of fla-org/flash-linear-attention fla/layers/nsa.py."""
+    """Attention to ``block_counts`` blocks of ``block_size`` keys that each query chooses, its own among them: MoBA
+    (arXiv:2502.13189); with ``compressed`` also to pooled blocks and to a window of ``window_size``, each through a gate of
+    every head: NSA (arXiv:2502.11089). Names are those of fla-org/flash-linear-attention fla/layers/nsa.py."""
 
     block_size: int = 64
     block_counts: int = 16
@@ -47,19 +47,19 @@ class BlockAttention:
         return {}
 
     def parameters(self, hidden: int, heads: int) -> int:
-        """Beyond those of grouped queries: three gates of every head."""
+        """Returns the parameters beyond those of grouped queries: three gates of every head."""
         return 3 * heads * hidden if self.compressed else 0
 
     def keys(self, seq: int) -> float:
-        """Keys that a query of a causal sequence sees on average: all before it, or of whole blocks half of its own."""
+        """Returns the mean keys of a query of a causal sequence: all before it, or whole blocks and half of its own."""
         most = min(float(self.block_counts * self.block_size), float(seq))
         return most - most * most / (2 * seq) - (self.block_size / 2 if most < seq else 0.0) * (1 - most / seq)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FullAttention:
-    """What layers of full attention have otherwise than those with a window (Gemma 4, Step-3.5, MiMo-V2); None: alike.
-    ``attention_k_eq_v``: values are the keys before their rotation, without a product of their own."""
+    """Sizes in which layers of full attention differ from those with a window (Gemma 4, Step-3.5, MiMo-V2); None: no
+    difference. ``attention_k_eq_v``: values are the keys before their rotation, without a product of their own."""
 
     num_attention_heads: int | None = None
     num_query_groups: int | None = None
@@ -72,10 +72,10 @@ class FullAttention:
 
 @dataclass(frozen=True, kw_only=True)
 class Compressed:
-    """Attention of DeepSeek-V4. ``compress_ratios``: tokens of a compressed entry, one a decoder layer and one for the
-    depths of multi-token prediction: 0, a window of ``attn_sliding_window`` raw tokens alone; the smallest beside it (4),
-    entries that an indexer chooses; a larger one (128), all entries. ``trained``: the indexer learns what attention would
-    choose (``v4_indexer_distill_loss_coeff`` of Primus above 0); else it is frozen."""
+    """Attention of DeepSeek-V4. ``compress_ratios``: tokens of a compressed entry, one number a decoder layer and one for
+    the depths of multi-token prediction: 0 is a window of ``attn_sliding_window`` raw tokens alone; the smallest other one
+    (4) adds entries that an indexer chooses; a larger one (128) adds all entries. ``trained``: the indexer learns what
+    attention would choose (``v4_indexer_distill_loss_coeff`` of Primus above 0); else it is frozen."""
 
     q_lora_rank: int
     qk_pos_emb_head_dim: int
@@ -103,54 +103,54 @@ class Compressed:
         return min((ratio for ratio in self.compress_ratios if ratio), default=0)
 
     def parameters(self, ratio: int, hidden: int, heads: int, width: int) -> int:
-        """Of one layer with ``heads`` heads of ``width``: queries, the shared head, sinks, output, compressors, indexer."""
+        """Counts queries, shared head, sinks, output, compressors, indexer of a layer: ``heads`` heads of ``width``."""
         rank, query = self.q_lora_rank, heads * width
         total = hidden * rank + rank + rank * query + hidden * width + width + heads
         total += query * self.o_lora_rank + self.o_groups * self.o_lora_rank * hidden
         if ratio:
             total += _compressor(ratio, hidden, width)
         if ratio and ratio == self.chosen:
-            own = self.index_n_heads * self.index_head_dim
-            total += rank * own + hidden * self.index_n_heads + _compressor(ratio, hidden, self.index_head_dim)
+            width = self.index_n_heads * self.index_head_dim
+            total += rank * width + hidden * self.index_n_heads + _compressor(ratio, hidden, self.index_head_dim)
         return total
 
     def keys(self, ratio: int, seq: int, ranks: int = 1) -> float:
-        """Keys that a query sees on average: the window, and entries before it; ``ranks``: of the last of so many equal
-        parts of the sequence, whose queries see most."""
-        own = seq / ranks
-        near = _seen(min(self.attn_sliding_window, seq), seq, own, 1)
+        """Returns the keys that a query sees on average: the window, and entries before it; ``ranks``: for the last of so
+        many equal parts of the sequence, whose queries see most."""
+        queries = seq / ranks
+        in_window = _mean_keys(min(self.attn_sliding_window, seq), seq, queries, 1)
         if not ratio:
-            return near
+            return in_window
         entries = seq / ratio
         most = min(float(self.index_topk), entries) if ratio == self.chosen else entries
-        return near + _seen(most, entries, entries / ranks, 0)
+        return in_window + _mean_keys(most, entries, entries / ranks, 0)
 
     def boundary(self, ratio: int) -> int:
-        """Tokens before its own that a part of the sequence needs: of the window, or of a block that two parts share."""
+        """Returns the tokens before its own that a part of the sequence needs: a window's, or a shared block's."""
         block = 0 if not ratio else 2 * ratio if ratio < OVERLAPPING else ratio
         return max(self.attn_sliding_window, block)
 
 
-def _seen(most: float, all_keys: float, own: float, self_too: int) -> float:
-    """Keys of a query on average over the last ``own`` of ``all_keys`` positions, where position i has min(i, ``most``)."""
+def _mean_keys(most: float, all_keys: float, own: float, self_too: int) -> float:
+    """Returns the mean keys of the last ``own`` of ``all_keys`` positions, of which position i has min(i, ``most``)."""
     start = all_keys - own
     few = max(0.0, most - start)  # positions that have fewer than ``most``
     return most - few * (few - self_too) / (2 * own)
 
 
 def _compressor(ratio: int, hidden: int, width: int) -> int:
-    """Values and gates, positions in a block, a norm; blocks of ratios below :data:`OVERLAPPING` overlap."""
+    """Counts values and gates, positions in a block, a norm; blocks of ratios below :data:`OVERLAPPING` overlap."""
     wide = width * (2 if ratio < OVERLAPPING else 1)
     return 2 * hidden * wide + ratio * wide + width
 
 
 OVERLAPPING = 128
-"""Ratios below it take every token into two blocks (4 in DeepSeek-V4: blocks of 8)."""
+"""Ratio below which every token is taken into two blocks (4 in DeepSeek-V4: blocks of 8)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressedAttention:
-    """The mixer of one layer; sizes are the model's."""
+    """The mixer of one layer with compressed attention; sizes are the model's."""
 
     ratio: int
 

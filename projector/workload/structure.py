@@ -1,4 +1,4 @@
-"""Frozen dataclasses from mappings, strictly, and back: every mistake of a mapping is found in one pass."""
+"""Reads frozen dataclasses from mappings, strictly, and writes them back: every mistake is found in one pass."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def parse_dataclass(kind: type[T], mapping: object, where: str, prefix: str) -> 
 
 
 def _convert(hint: Any, value: object, where: str, prefix: str) -> tuple[object, str | list[Problem]]:
-    """``value`` as the type ``hint``; the second item is empty, or what was expected, or nested problems."""
+    """Returns ``value`` as the type ``hint``; the second item is empty, or what was expected, or nested problems."""
     target, optional = target_of(hint)
     if value is None and optional:
         return None, ""
@@ -63,22 +63,22 @@ def _convert(hint: Any, value: object, where: str, prefix: str) -> tuple[object,
 
 
 def _unknown(key: str, kind: type) -> str:
-    field = _called(kind).get(key)
+    field = _fields_by_name(kind).get(key)
     return f"the field {field}" if field else nearest(key, tuple(hints(typing.cast(Any, kind))))
 
 
 @cache
-def _called(kind: Any) -> Mapping[str, str]:
-    """Field by what frameworks call it; ``lora.dim`` is the field dim of the one in lora."""
-    found: dict[str, str] = {}
-    for field, each in about_of(kind).items():
+def _fields_by_name(kind: Any) -> Mapping[str, str]:
+    """Returns the field by each name that frameworks have for it; ``lora.dim`` is the field dim of the one in lora."""
+    by_name: dict[str, str] = {}
+    for field, about in about_of(kind).items():
         inner: Any = next(
             (part for part in typing.get_args(hints(kind)[field]) if dataclasses.is_dataclass(part)), None
         )
         if inner is not None:
-            found |= {name: f"{field}.{part}" for name, part in _called(inner).items()}
-        found |= dict.fromkeys((*(name for names in each.names.values() for name in names), *each.also), field)
-    return found
+            by_name |= {name: f"{field}.{part}" for name, part in _fields_by_name(inner).items()}
+        by_name |= dict.fromkeys((*(name for names in about.names.values() for name in names), *about.also), field)
+    return by_name
 
 
 @cache
@@ -89,7 +89,7 @@ def _required(kind: Any) -> tuple[str, ...]:
 
 def to_mapping(item: Any) -> dict[str, object]:
     """Returns the fields of a dataclass that differ from their default, as plain YAML types."""
-    out: dict[str, object] = {}
+    mapping: dict[str, object] = {}
     kind: Any = type(item)
     for name, default in _defaults(kind):
         value = getattr(item, name)
@@ -97,8 +97,8 @@ def to_mapping(item: Any) -> dict[str, object]:
             continue
         if dataclasses.is_dataclass(value):
             value = to_mapping(value)
-        out[name] = list(value) if isinstance(value, tuple) else value
-    return out
+        mapping[name] = list(value) if isinstance(value, tuple) else value
+    return mapping
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Stacks of layers that stand before the model's own on the first pipeline stage, with tokens and sizes of their own."""
+"""Describes stacks of layers before the model's own on the first pipeline stage, with tokens and sizes of their own."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Encoder:
         return "encoder"
 
     def differs(self) -> dict[str, object]:
-        """Returns the fields of the model that are others in its layers."""
+        """Returns the fields of the model that have other values in its layers."""
         return {"causal": False}
 
     def seen(self, recipe: Recipe) -> Recipe:
-        """``recipe`` with the tokens that its layers see."""
+        """Returns ``recipe`` with the tokens that its layers see."""
         return replace(recipe, seq_length=recipe.encoder_seq_length or recipe.seq_length)
 
     def recomputes(self, _: Recipe) -> bool:
@@ -70,7 +70,7 @@ class Vision:
 
     @property
     def patch_elements(self) -> int:
-        """Three channels of a square."""
+        """Returns the elements of a patch: three channels of a square."""
         return 3 * self.patch_size**2
 
     @property
@@ -89,7 +89,7 @@ class Vision:
         return self.hidden_size * self.spatial_merge_size**2
 
     def differs(self) -> dict[str, object]:
-        """Nothing: of a language model's fields none is left in its layers, which have their own (:meth:`sizes`)."""
+        """Returns nothing: no field of the language model holds in its layers, which have their own (:meth:`sizes`)."""
         return {}
 
     def sizes(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Vision:
         }
 
     def seen(self, recipe: Recipe) -> Recipe:
-        """``recipe`` with the images that its layers see, without sequence parallelism (NVIDIA/Megatron-LM@00c2c0ad
+        """Returns ``recipe`` with the images that its layers see, without sequence parallelism (NVIDIA/Megatron-LM@00c2c0ad
         examples/multimodal/model.py)."""
         images = recipe.images
         return replace(
@@ -136,6 +136,6 @@ class Vision:
         return patches + self.hidden_size * (self.class_token + self.tokens + 2 * self.pre_norm)
 
     def exit(self, hidden_size: int) -> int:
-        """And after them: of the norm and of both linears of the projector, with biases."""
+        """Returns the parameters after its layers: of the norm and of both linears of the projector, with biases."""
         wide = self.projector_hidden_size
         return 2 * self.hidden_size * self.post_norm + (self.merged + 1) * wide + (wide + 1) * hidden_size

@@ -1,4 +1,4 @@
-"""What is wrong with a workload as a whole: numbers out of range, sizes that do not divide, words nobody knows."""
+"""Checks a workload as a whole: numbers out of range, sizes that do not divide, words nobody knows."""
 
 from __future__ import annotations
 
@@ -25,47 +25,48 @@ def problems(workload: Workload, where: str = "", split: bool | None = None) -> 
 
     When types are wrong or numbers out of range only these are listed: what divides what means nothing then.
     """
-    found, sound = _of_values(workload, where)
-    return tuple(found + together(workload, where, split) if sound else found)
+    mistakes, sound = _value_mistakes(workload, where)
+    return tuple(mistakes + together(workload, where, split) if sound else mistakes)
 
 
 def together(workload: Workload, where: str = "", split: bool | None = None) -> list[Problem]:
     """Returns what does not go together in a workload of which no single value is wrong."""
     model, recipe = workload.model, workload.recipe
-    alone, layers = of_model(model, where)
-    found = [*alone, *(layers or broken(rules.DIVISIONS, workload, where))]
-    if not (alone or layers):  # where a layer has no sizes, nobody can split the layers
-        open_ = split is not None and recipe.allow_uneven_pipeline_split is None
-        found += layout.problems(model, evolve(recipe, allow_uneven_pipeline_split=split) if open_ else recipe, where)
-    found += broken(rules.TOGETHER, workload, where)
+    of_sizes, of_layers = of_model(model, where)
+    mistakes = [*of_sizes, *(of_layers or broken(rules.DIVISIONS, workload, where))]
+    if not (of_sizes or of_layers):  # where a layer has no sizes, nobody can split the layers
+        if split is not None and recipe.allow_uneven_pipeline_split is None:
+            recipe = evolve(recipe, allow_uneven_pipeline_split=split)
+        mistakes += layout.problems(model, recipe, where)
+    mistakes += broken(rules.TOGETHER, workload, where)
     if recipe.tensor_parallel_algorithm or recipe.tp2 > 1 or recipe.summa_panels:
-        found += broken(rules.SUMMA, workload, where)
-    return found
+        mistakes += broken(rules.SUMMA, workload, where)
+    return mistakes
 
 
 def value_problems(workload: Workload) -> tuple[Problem, ...]:
     """Returns the mistakes of single values: wrong types, words that nobody knows, numbers out of range. What goes
     together is left to :func:`problems`."""
-    return tuple(_of_values(workload, "")[0])
+    return tuple(_value_mistakes(workload, "")[0])
 
 
-def _of_values(workload: Workload, where: str) -> tuple[list[Problem], bool]:
-    """Mistakes of single values, and whether sizes may be set against each other."""
+def _value_mistakes(workload: Workload, where: str) -> tuple[list[Problem], bool]:
+    """Returns the mistakes of single values, and whether sizes may be set against each other."""
     if known(workload):
-        wrong = _gpus(workload.gpus, where)
-        return wrong, not wrong
+        of_gpus = _gpu_mistakes(workload.gpus, where)
+        return of_gpus, not of_gpus
     types = of_type(workload, Workload, where)
     if types and not (isinstance(getattr(workload, "model", None), Model) and isinstance(workload.recipe, Recipe)):
         return types, False
     model, recipe = workload.model, workload.recipe
-    sizes, words = _nested(model), _nested(recipe)
-    ranges = _gpus(workload.gpus, where)
+    sizes, words = _values_with_parts(model), _values_with_parts(recipe)
+    ranges = _gpu_mistakes(workload.gpus, where)
     ranges += [*range_problems(sizes, where, "model."), *range_problems(words, where, "recipe.")]
-    found = [*types, *unreported(ranges, types)]
-    found += [*word_problems(words, where, "recipe."), *word_problems(sizes, where, "model.")]
-    if not found:
+    mistakes = [*types, *unreported(ranges, types)]
+    mistakes += [*word_problems(words, where, "recipe."), *word_problems(sizes, where, "model.")]
+    if not mistakes:
         remember(workload)
-    return found, not (types or ranges)
+    return mistakes, not (types or ranges)
 
 
 LAYOUT_SIZES = ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "global_batch_size", "seq_length")
@@ -100,12 +101,12 @@ def known(workload: Workload) -> bool:
     if not plain_sizes(recipe):
         return False
     try:
-        found = all(key in _SOUND for key in _parts(workload))
+        all_sound = all(key in _SOUND for key in _keys(workload))
     except TypeError:  # a value without a hash is none that was sound
         return False
-    if found:
+    if all_sound:
         workload.__dict__[_KNOWN] = True
-    return found
+    return all_sound
 
 
 _KNOWN, _FORM = "_known", "_form"
@@ -117,17 +118,17 @@ _SMALL = 1_000_000  # what every size may be, see LIMITS
 
 def plain_sizes(recipe: Recipe) -> tuple[int, ...]:
     """Returns the :data:`LAYOUT_SIZES` of ``recipe``; nothing where one of them is no whole number that any size may be."""
-    found: tuple[int, ...] = _sizes(recipe)
-    return found if {*map(type, found)} == {int} and min(found) >= 1 and max(found) <= _SMALL else ()
+    sizes: tuple[int, ...] = _sizes(recipe)
+    return sizes if {*map(type, sizes)} == {int} and min(sizes) >= 1 and max(sizes) <= _SMALL else ()
 
 
 def remember(workload: Workload) -> None:
-    """That no single value of it is wrong."""
-    for key in _parts(workload):
+    """Remembers that no single value of ``workload`` is wrong."""
+    for key in _keys(workload):
         _SOUND.get(key, lambda: True)
 
 
-def _parts(workload: Workload) -> tuple[Hashable, ...]:
+def _keys(workload: Workload) -> tuple[Hashable, ...]:
     places = _places(workload.recipe)
     return IdentityKey(workload.model), form(workload.recipe), (*map(type, places), *places)
 
@@ -136,18 +137,18 @@ def form(recipe: Recipe) -> Hashable:
     """Returns the object that stands for all recipes which differ in :data:`LAYOUT_SIZES`, and in stated :data:`PLACES`,
     alone: a key that costs nothing to compare.
 
-    Values count with their types: 1, 1.0 and True are equal, but not equally right. Raises TypeError for a value
-    without a hash.
+    Values count with their types: 1, 1.0 and True are equal, but not equally right. Raises TypeError for a value without a
+    hash.
     """
-    found = recipe.__dict__.get(_FORM)
-    if found is None:
+    key = recipe.__dict__.get(_FORM)
+    if key is None:
         rest = *_rest(recipe), *[value is None for value in _places(recipe)]
-        found = recipe.__dict__[_FORM] = _FORMS.get((*map(type, rest), *rest), object)
-    return found
+        key = recipe.__dict__[_FORM] = _FORMS.get((*map(type, rest), *rest), object)
+    return key
 
 
-def _nested(item: Any) -> dict[str, object]:
-    """Values of ``item`` and of the parts inside it (mla, moe, lora), those as mappings."""
+def _values_with_parts(item: Any) -> dict[str, object]:
+    """Returns the values of ``item``, and those of the parts inside it (mla, moe, lora) as mappings."""
     values = _values(item)
     parts = {name: value for name, value in values.items() if hasattr(value, "__dataclass_fields__")}
     return values | {name: _values(value) for name, value in parts.items() if not isinstance(value, type)}
@@ -162,7 +163,7 @@ def _names(kind: Any) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind))
 
 
-def _gpus(gpus: int, where: str) -> list[Problem]:
+def _gpu_mistakes(gpus: int, where: str) -> list[Problem]:
     if type(gpus) is int and 1 <= gpus <= LIMITS["gpus"]:
         return []
     return [Problem(where, "gpus", gpus, f"a whole number from 1 to {LIMITS['gpus']}")]
@@ -170,6 +171,6 @@ def _gpus(gpus: int, where: str) -> list[Problem]:
 
 @with_its_own(0)
 def of_model(model: Model, where: str) -> tuple[list[Problem], list[Problem]]:
-    """Mistakes of the model alone: of its sizes, and of its layers."""
+    """Returns the mistakes of the model alone: those of its sizes, and those of its layers."""
     alone = Workload(model=model, recipe=Recipe(micro_batch_size=1, global_batch_size=1, seq_length=1), gpus=1)
     return broken(rules.MODEL, alone, where), broken(rules.LAYERS, alone, where)

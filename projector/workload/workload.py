@@ -1,4 +1,4 @@
-"""A model, a recipe and the number of GPUs: the input of a projection, with the sizes that follow from it."""
+"""Joins a model, a recipe and the number of GPUs: the input of a projection, with the sizes that follow from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from projector.workload.declared import about
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 
-#: What a stack's date is to be.
+#: The form of a stack's date.
 MONTH = "a month as text: YYYY-MM"
 
 
@@ -21,7 +21,7 @@ def is_month(text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What is trained, how, on how many GPUs, by which framework (a name of ``projector/frameworks``).
+    """A model to train by a recipe on a number of GPUs, by a framework (a name of ``projector/frameworks``).
 
     ``framework_date`` (``YYYY-MM``; empty: unknown) selects among defaults that changed between releases.
     """
@@ -34,19 +34,19 @@ class Workload:
 
     @property
     def dp(self) -> int:
-        """Data-parallel ranks of the dense weights, context-parallel ranks not counted."""
+        """Returns the data-parallel ranks of the dense weights, context-parallel ranks not counted."""
         r = self.recipe
         return self.gpus // r.replica_ranks
 
     @property
     def edp(self) -> int:
-        """Data-parallel ranks of the expert weights (Megatron's EP folding)."""
+        """Returns the data-parallel ranks of the expert weights (Megatron's EP folding)."""
         r = self.recipe
         return most(1, self.gpus // (r.etp * r.ep * r.pp))
 
     @property
     def alone(self) -> bool:
-        """Whether no two ranks hold the same weights, so that nothing is reduced, gathered or shared out."""
+        """Returns whether no two ranks hold the same weights, so that nothing is reduced, gathered or shared out."""
         return self.dp * self.recipe.cp == 1 and not (self.model.moe and self.edp > 1)
 
     @property
@@ -60,6 +60,6 @@ class Workload:
 
     @property
     def padded_vocab_size(self) -> int:
-        """Vocabulary padded as Megatron does: to a multiple of ``make_vocab_size_divisible_by`` × tp."""
+        """Returns the vocabulary as Megatron pads it: to a multiple of ``make_vocab_size_divisible_by`` × tp."""
         unit = (self.recipe.make_vocab_size_divisible_by or 128) * self.recipe.tp
         return -(-self.model.vocab_size // unit) * unit

@@ -1,8 +1,8 @@
-"""Published architectures by name: one YAML file a family in ``zoo/``, each entry with its source.
+"""Finds published architectures by name: one YAML file a family in ``zoo/``, each entry with its source.
 
 A file holds ``family``, optional ``defaults`` and ``models``; an entry holds the fields of
-:class:`~projector.workload.model.Model`, ``aliases`` (free text by which results tables call it),
-``parameters_published``, ``parameters_active`` and, for shapes that a results table completes itself, ``template: true``.
+:class:`~projector.workload.model.Model`, ``aliases`` (free text by which results tables call it), ``parameters_published``,
+``parameters_active`` and, for shapes that a results table completes itself, ``template: true``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PADDING = 0.01  # of parameters or a vocabulary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A zoo model and what stands beside it. ``parameters_published``: total, without multi-token prediction;
+    """A zoo model with facts about it. ``parameters_published``: total, without multi-token prediction;
     ``parameters_active``: those of one token, embedding and output layer included."""
 
     model: Model
@@ -42,7 +42,7 @@ class Entry:
 
 @cache
 def names() -> tuple[str, ...]:
-    """Every name that :func:`load` knows, sorted."""
+    """Returns every name that :func:`load` knows, sorted."""
     return tuple(sorted(_files()))
 
 
@@ -66,7 +66,7 @@ def entry(name: str) -> Entry:
     """Returns the zoo entry ``name``. Raises :class:`InputError` with the nearest names when there is none."""
     if name not in _files():
         raise InputError([Problem("model zoo", "model", name, expected(name))])
-    raw = _described(_files()[name])[name]
+    raw = _entries(_files()[name])[name]
     model, problems = model_from_mapping({k: v for k, v in raw.items() if k not in _ENTRY_KEYS}, f"zoo {name}", "")
     if model is None:
         raise InputError(problems)
@@ -84,17 +84,17 @@ def _number(raw: Mapping[str, Any], key: str) -> float | None:
 
 
 def is_template(name: str) -> bool:
-    """Tells whether ``name`` fixes only a family's style: layers, widths and heads must come from who uses it."""
+    """Returns whether ``name`` fixes only a family's style: layers, widths and heads must come from who uses it."""
     return entry(name).template
 
 
 def family_of(model: Model) -> str:
     """Returns the family of the published architectures that ``model`` is by its sizes (parameters and vocabulary, which is
     padded, to 1 %), else its own: a launch script states sizes and no name."""
-    written = re.compile(rf"\bhidden_size: *{model.hidden_size}\b")
+    same_width = re.compile(rf"\bhidden_size: *{model.hidden_size}\b")
     texts = {path: path.read_text(encoding="utf-8") for path in dict.fromkeys(_files().values())}
-    every = [entry(name) for path, text in texts.items() if written.search(text) for name in _described(path)]
-    alike = {
+    every = [entry(name) for path, text in texts.items() if same_width.search(text) for name in _entries(path)]
+    families = {
         each.model.family
         for each in every
         if not each.template
@@ -102,7 +102,7 @@ def family_of(model: Model) -> str:
         and abs(count(each.model).main / count(model).main - 1.0) < _PADDING
         and abs(each.model.vocab_size / model.vocab_size - 1.0) < _PADDING
     }
-    return alike.pop() if len(alike) == 1 else model.family
+    return families.pop() if len(families) == 1 else model.family
 
 
 def _sizes(model: Model) -> tuple[object, ...]:
@@ -112,19 +112,19 @@ def _sizes(model: Model) -> tuple[object, ...]:
 
 
 def named(text: str) -> str | None:
-    """The zoo name that is all of ``text`` but for owner, edition and spelling (``Qwen/Qwen3-8B-Base``), or None.
+    """Returns the zoo name that is all of ``text`` but for owner, edition and spelling (``Qwen/Qwen3-8B-Base``), or None.
 
     A word more may be another architecture: :func:`find` guesses, this does not.
     """
     if text in _files():
         return text
     last = text.rstrip("/").rpartition("/")[2]
-    name = _spelled().get(run_together(last)) or _spelled().get(run_together(_EDITION.sub("", last)))
+    name = _spellings().get(run_together(last)) or _spellings().get(run_together(_EDITION.sub("", last)))
     return None if name is None or is_template(name) else name
 
 
 def find(text: str) -> str | None:
-    """The zoo name that free text such as ``"LLAMA3.1_405B"`` or ``"DeepSeek-V3 671B (4 layers)"`` means, or None."""
+    """Returns the zoo name that free text such as ``"LLAMA3.1_405B"`` or ``"DeepSeek-V3 671B (4 layers)"`` means."""
     if text in _files():
         return text
     return find_alias(text, _aliases())
@@ -148,7 +148,7 @@ def _files() -> Mapping[str, Path]:
 
 
 @cache
-def _described(path: Path) -> Mapping[str, Mapping[str, Any]]:
+def _entries(path: Path) -> Mapping[str, Mapping[str, Any]]:
     """Returns every entry of a file by name, with the file's defaults and family merged in."""
     import yaml
 
@@ -158,7 +158,7 @@ def _described(path: Path) -> Mapping[str, Mapping[str, Any]]:
 
 
 @cache
-def _spelled() -> Mapping[str, str]:
+def _spellings() -> Mapping[str, str]:
     return {alias.text: alias.name for alias in reversed(_aliases())}
 
 
@@ -167,7 +167,7 @@ def _aliases() -> tuple[Alias, ...]:
     return tuple(
         Alias.of(str(alias), name, _number(raw, "parameters_published"))
         for path in dict.fromkeys(_files().values())
-        for name, raw in _described(path).items()
+        for name, raw in _entries(path).items()
         for alias in (name, *raw.get("aliases", ()))
     )
 
@@ -188,17 +188,17 @@ class Alias:
 
     @classmethod
     def of(cls, text: str, name: str, parameters: float | None) -> Alias:
-        """``*`` in ``text`` stands for one word of any kind."""
-        sized = any(_SIZE.fullmatch(word) for word in _words(text))
-        return cls(run_together(text), name, None if sized else parameters)
+        """Returns the alias for ``text``, in which ``*`` stands for one word of any kind."""
+        states_size = any(_SIZE.fullmatch(word) for word in _words(text))
+        return cls(run_together(text), name, None if states_size else parameters)
 
 
 def find_alias(text: str, aliases: Sequence[Alias]) -> str | None:
-    """The name of the alias that covers the earliest, then the longest run of words of ``text``.
+    """Returns the name of the alias that covers the earliest, then the longest run of words of ``text``.
 
-    Punctuation and case do not count, and letters that belong together may be apart (``DeepSeekV3``, ``deepseek-v3``).
-    An alias without a size is refused where the text goes on with a size that differs from the model's by more than
-    a tenth (``DeepSeek-V3 16B`` is no 671B model).
+    Punctuation and case do not count, and letters that belong together may be apart (``DeepSeekV3``, ``deepseek-v3``). An
+    alias without a size is refused where the text goes on with a size that differs from the model's by more than a tenth
+    (``DeepSeek-V3 16B`` is no 671B model).
     """
     words = _words(text)
     known = {alias.text: alias for alias in reversed(aliases)}
@@ -213,7 +213,7 @@ def find_alias(text: str, aliases: Sequence[Alias]) -> str | None:
 
 
 def run_together(text: str) -> str:
-    """``text`` without case and punctuation, as :attr:`Alias.text` has it."""
+    """Returns ``text`` without case and punctuation, as :attr:`Alias.text` has it."""
     return _join(_words(text))
 
 
@@ -222,7 +222,7 @@ def _words(text: str) -> list[str]:
 
 
 def _join(words: Sequence[str]) -> str:
-    """Words run together, but two numbers stay apart: ``llama 3 8b`` is not ``llama 38b``."""
+    """Returns words run together, but with two numbers apart: ``llama 3 8b`` is not ``llama 38b``."""
     joined = ""
     for word in words:
         joined += (
