@@ -39,7 +39,7 @@ def jobs(op: Attention, device: Device) -> tuple[Job, ...]:
 
 
 def _families(op: Attention, device: Device) -> Iterator[tuple[str, str | None]]:
-    """Yields (name of the family in the tables, name of torch's backend); None: as torch chooses."""
+    """Yields (name of the family in the tables, name of torch's backend or None where torch chooses)."""
     if device.type == "cpu":
         # other head dimensions of values than of keys leave the tiled kernel (ATen sdp_utils_cpp.cpp)
         yield ("sdpa_cpu" if op.head_dim_qk == op.head_dim_v else "math"), None

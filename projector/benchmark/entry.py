@@ -55,9 +55,9 @@ def entry(probed: Probed, name: str) -> Entry:
     parameters = _loops(probed, gpu, fixed)
     model = _model(gpu, parameters)
     errors = {
-        kind: statistics.median(_errors(model, taken))
-        for kind, taken in (("gemm", probed.gemms), ("attention", probed.attentions), ("stream", probed.streams))
-        if taken
+        kind: statistics.median(_errors(model, kernels))
+        for kind, kernels in (("gemm", probed.gemms), ("attention", probed.attentions), ("stream", probed.streams))
+        if kernels
     }
     return Entry(gpu, parameters, origins, errors)
 
@@ -65,15 +65,15 @@ def entry(probed: Probed, name: str) -> Entry:
 def _gpu(probed: Probed, name: str) -> tuple[Gpu, dict[str, Fact]]:
     facts = probed.facts
     device, units, clock = probed.device, int(facts["compute_units"].value), facts["clock_mhz"].value
-    peak = {dtype: taken.flop_rate / BEST_SHARE for dtype, taken in _best(probed.gemms).items()}
+    peak = {dtype: kernel.flop_rate / BEST_SHARE for dtype, kernel in _best(probed.gemms).items()}
     on_cpu = device.type == "cpu"
     vector = peak.get("fp32", max(peak.values())) if on_cpu else 2.0 * _LANES * units * clock * 1e6
     rates = {dtype: rate / (units * clock * 1e6) for dtype, rate in peak.items()}
     if max(rates.values()) < 1.0:
         raise ValueError("less than one operation a clock: a device that others use, or too small a --largest")
     rates = {dtype: rate for dtype, rate in rates.items() if rate >= 1.0}  # what the format takes
-    plain = [taken for taken in probed.streams if getattr(taken.op, "kind", "") in _PLAIN] or probed.streams
-    bandwidth = max(_byte_rate(taken, probed.launch.seconds) for taken in plain)
+    plain = [kernel for kernel in probed.streams if getattr(kernel.op, "kind", "") in _PLAIN] or probed.streams
+    bandwidth = max(_byte_rate(kernel, probed.launch.seconds) for kernel in plain)
     exponentials = max(probed.exponentials / (units * clock * 1e6), 0.1)
     gpu = Gpu(
         name=name,
@@ -101,7 +101,7 @@ def _gpu(probed: Probed, name: str) -> tuple[Gpu, dict[str, Fact]]:
 
 def _origins(probed: Probed) -> dict[str, Fact]:
     facts, cpu = probed.facts, probed.device.type == "cpu"
-    best = ", ".join(f"{dtype} {taken.flop_rate / 1e12:.4g} TFLOP/s" for dtype, taken in _best(probed.gemms).items())
+    best = ", ".join(f"{dtype} {kernel.flop_rate / 1e12:.4g} TFLOP/s" for dtype, kernel in _best(probed.gemms).items())
     peak = Fact(0, "measured", f"best products here ({best}; torch) over the share {BEST_SHARE} of a peak, assumed")
     vector = Fact(0, "measured", "as fp32 products") if cpu else Fact(0, "assumed", f"{_LANES} multiply-adds a clock")
     return {
@@ -125,9 +125,9 @@ def _origins(probed: Probed) -> dict[str, Fact]:
     }
 
 
-def _best(taken: Iterable[TimedKernel]) -> dict[str, TimedKernel]:
+def _best(kernels: Iterable[TimedKernel]) -> dict[str, TimedKernel]:
     best: dict[str, TimedKernel] = {}
-    for kernel in taken:
+    for kernel in kernels:
         dtype = str(getattr(kernel.op, "dtype", ""))
         if dtype not in best or kernel.flop_rate > best[dtype].flop_rate:
             best[dtype] = kernel

@@ -48,7 +48,7 @@ class Stamps:
 
 
 class _Seam(torch.autograd.Function):
-    """Identity that takes a stamp in both directions."""
+    """Passes a tensor on unchanged, and takes a stamp in both directions."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, stamps: Stamps, behind: str, ahead: str) -> Tensor:

@@ -16,7 +16,7 @@ _BLOCK = 1 << 20  # random numbers that are drawn; more are copies of them, sinc
 
 
 class Skip(Exception):
-    """This kernel cannot run here; the text says why."""
+    """Raised for a kernel that cannot run here; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

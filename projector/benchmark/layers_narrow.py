@@ -83,7 +83,7 @@ def _by_block(x: Tensor, dtype: torch.dtype, most: float, rows: int) -> Operand:
 
 
 class _Product(torch.autograd.Function):
-    """x [tokens, k] by weight [n, k] → [tokens, n]. ``kept``: the cast weight, both ways round, else None."""
+    """Multiplies x [tokens, k] by weight [n, k] → [tokens, n]. ``kept``: the cast weight, both ways round, else None."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, kept: tuple[Operand, Operand] | None, how: Way) -> Tensor:

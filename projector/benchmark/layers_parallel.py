@@ -119,7 +119,7 @@ Change = Callable[[Tensor], Tensor]
 
 
 class _ForwardAndBackward(torch.autograd.Function):
-    """One communication forward, another one of the gradient backward."""
+    """Applies one communication to a tensor forward, and another one to its gradient backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, there: Change, back: Change) -> Tensor:

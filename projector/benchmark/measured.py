@@ -108,10 +108,10 @@ def measure(
 
 
 def keep(
-    found: Mapping[str, Any], asked: Asked, notes: Sequence[str], device: Device, artifact: Path | None
+    results: Mapping[str, Any], asked: Asked, notes: Sequence[str], device: Device, artifact: Path | None
 ) -> Measurement:
-    """Returns the measurement of what ranks ``found``, kept in ``artifact``. ``asked``, ``notes``: see :func:`planned`."""
-    timings = Timings.of(found, asked)
+    """Returns the measurement of what ranks ``results``, kept in ``artifact``. ``asked``, ``notes``: see :func:`planned`."""
+    timings = Timings.of(results, asked)
     remarks = (*_note_on_layers(asked, timings.source, device), *notes, *timings.missing(asked))
     if artifact is not None and launched.first():
         files.save(artifact, timings, asked, remarks, device)
@@ -157,7 +157,7 @@ def planned(
         expected = f"{shrunk.ranks}: what tp, ep and the {workload.gpus} ranks of the run divide"
         raise InputError([Problem(job.by, "ranks", job.size, expected)])
     asked = replace(
-        _asked(resolved, shrunk, cluster, layers, budget), beside=_processes_beside(shrunk, workload, cluster, device)
+        _plan_of(resolved, shrunk, cluster, layers, budget), beside=_processes_beside(shrunk, workload, cluster, device)
     )
     if device.type != "cpu":  # the nominal host of the catalogue has one process
         asked = replace(asked, collectives=tuple(placed(each, job, shrunk.tp) for each in asked.collectives))
@@ -210,15 +210,15 @@ def load(path: Path, workload: Workload, cluster: Cluster, device: Device | None
         expected = "ranks, layers, dtype and budget_seconds as --save-benchmark writes them"
         raise InputError([Problem(str(path), "environment", str(error), expected)]) from None
     shrunk = shrink_to(resolved.workload, ranks, precision not in WIDE)
-    asked = _asked(resolved, shrunk, cluster, layers, budget)
+    asked = _plan_of(resolved, shrunk, cluster, layers, budget)
     files.refuse(path, document, asked, cluster.gpu.name, device)
     notes = dict.fromkeys((*shrunk.notes, *map(str, document.get("notes", ()))))
     return Measurement(asked, files.timings_of(path, document), tuple(notes))
 
 
-def restore(found: Measurement, workload: Workload, cluster: Cluster) -> Projection:
-    """Returns the step of ``workload`` from timings of it. Raises what :func:`projector.projection.project` raises."""
-    return restored(found.asked, found.timings, projection.project(workload, cluster), cluster)
+def restore(measurement: Measurement, workload: Workload, cluster: Cluster) -> Projection:
+    """Returns the step of ``workload`` from its measurement. Raises what :func:`projector.projection.project` raises."""
+    return restored(measurement.asked, measurement.timings, projection.project(workload, cluster), cluster)
 
 
 def _run(asked: Asked, device: Device, save: Callable[[Any], object], artifact: Path | None) -> Mapping[str, Any]:
@@ -254,7 +254,7 @@ def _with_kept_times(problem: Problem, results: Sequence[object], artifact: Path
     return replace(problem, expected=problem.expected + rest)
 
 
-def _asked(resolved: Resolved, shrunk: Shrunk, cluster: Cluster, layers: str, budget: float) -> Asked:
+def _plan_of(resolved: Resolved, shrunk: Shrunk, cluster: Cluster, layers: str, budget: float) -> Asked:
     work = resolved.workload
     recipe, stages = work.recipe, stages_of(resolved)
     tensors = resolved.execution.tensor_parallel.sharded_tensors and recipe.tp > 1 and not recipe.sequence_parallel
@@ -285,7 +285,7 @@ def needed(asked: Asked, workload: Workload | None = None) -> float:
     """Returns the bytes of one rank: the greater of the shortened model in training (one layer of each kind), and a
     whole stage's update."""
     work = workload or asked.workload
-    short = resolve(replace(work, model=_short(work.model, asked), framework=work.framework))
+    short = resolve(replace(work, model=_one_layer_of_each_kind(work.model, asked), framework=work.framework))
     training = plan(short, catalogue.gpu("cpu")).allocated
     weights = sum(lower.layer(part.kind, short).owned.total * part.count for part in asked.parts)
     share = max((stage.share for stage in asked.stages), default=1.0)
@@ -302,9 +302,9 @@ def check_memory(asked: Asked, device: Device) -> None:
     wanted = needed(asked)
     if wanted <= free:
         return
-    once = ((text, asked, work) for text, work in _smaller(asked.workload))
+    smaller = ((text, asked, work) for text, work in _smaller(asked.workload))
     piped = _with_more_stages(asked, dict(_smaller(asked.workload)))
-    fits = next((text for text, less, work in (*once, *piped) if needed(less, work) <= free), "")
+    fits = next((text for text, less, work in (*smaller, *piped) if needed(less, work) <= free), "")
     expected = f"at most {free / _GIB:.2f} GiB of {device.title}: " + (
         f"with {fits} it would fit" if fits else "no smaller batch, sequence or share of the model fits either"
     )
@@ -327,7 +327,7 @@ def _smaller(work: Workload) -> Iterator[tuple[str, Workload]]:
             yield f"{ranks} times the ep", replace(work, model=replace(model, moe=topk), recipe=one)
     for ranks in (2, 4, 8, 16, 32, 64):
         if model.num_query_groups % ranks == 0:
-            yield f"{ranks} times the tp", replace(work, model=_narrow(model, ranks), recipe=one)
+            yield f"{ranks} times the tp", replace(work, model=_narrower(model, ranks), recipe=one)
 
 
 def _with_more_stages(asked: Asked, others: Mapping[str, Workload]) -> Iterator[tuple[str, Asked, Workload]]:
@@ -338,7 +338,7 @@ def _with_more_stages(asked: Asked, others: Mapping[str, Workload]) -> Iterator[
             yield f"{text}{' and ' if text else ''}{stages} times the pp", replace(asked, parts=parts), work
 
 
-def _narrow(model: Model, ranks: int) -> Model:
+def _narrower(model: Model, ranks: int) -> Model:
     moe = model.moe and replace(model.moe, moe_ffn_hidden_size=max(1, model.moe.moe_ffn_hidden_size // ranks))
     return replace(
         model,
@@ -350,7 +350,7 @@ def _narrow(model: Model, ranks: int) -> Model:
     )
 
 
-def _short(model: Model, asked: Asked) -> Model:
+def _one_layer_of_each_kind(model: Model, asked: Asked) -> Model:
     kinds = [part.kind for part in asked.parts]
     moe = model.moe and replace(model.moe, moe_layer_freq=tuple(int(kind.moe) for kind in kinds))
     return replace(model, num_layers=len(kinds), moe=moe)

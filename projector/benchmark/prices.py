@@ -32,7 +32,7 @@ class Price:
         self._resolved, self._asked = resolved, asked
         self._shapes = groups(resolved.workload.recipe, resolved.workload.gpus, cluster)
         self._timed = dict(timings.collectives)
-        self._placed = {each: _here(each, cluster) for each in self._timed}
+        self._placed = {each: _shape_here(each, cluster) for each in self._timed}
         constants = efficiency.of(cluster.gpu)
         self._model = Pricing(self._shapes, cluster, constants)
         self._here = {each: Pricing({each.group: shape}, cluster, constants) for each, shape in self._placed.items()}
@@ -43,7 +43,7 @@ class Price:
             return 0.0  # timed inside the layers
         timeable = possible(op, self._shapes, self._asked.ranks, self._resolved)
         times = None if timeable is None else self._timed.get(timeable)
-        if timeable is not None and times is not None and self._alike(op, timeable):
+        if timeable is not None and times is not None and self._same_shape(op, timeable):
             return times.median
         self.exact = False
         priced = self._model.seconds(op)
@@ -53,10 +53,10 @@ class Price:
         modelled = self._here[nearest].seconds(replace(op, group=nearest.group, bytes=float(nearest.bytes)))
         return priced * self._timed[nearest].median / modelled if modelled > 0 else priced
 
-    def _alike(self, op: Collective, each: CollectiveWanted) -> bool:
+    def _same_shape(self, op: Collective, each: CollectiveWanted) -> bool:
         """Returns whether ``op`` is of as many ranks as were timed, on nodes that hold as many of them."""
         shape = self._shapes.get(op.group)
-        return each.size == _size(op, self._shapes) and (shape is None or self._placed[each].nodes == shape.nodes)
+        return each.size == _ranks_of(op, self._shapes) and (shape is None or self._placed[each].nodes == shape.nodes)
 
     def _nearest(self, each: CollectiveWanted) -> CollectiveWanted | None:
         """Returns the timed collective of the kind that is nearest in bytes: other runs of the same layers send it."""
@@ -64,7 +64,7 @@ class Price:
         return min(candidates, key=lambda timed: abs(math.log(timed.bytes / each.bytes)), default=None)
 
 
-def _here(each: CollectiveWanted, cluster: Cluster) -> GroupShape:
+def _shape_here(each: CollectiveWanted, cluster: Cluster) -> GroupShape:
     return GroupShape(each.size, each.per_node or min(each.size, cluster.gpus_per_node))
 
 
@@ -81,7 +81,7 @@ def possible(
     op: Collective, shapes: Mapping[str, GroupShape], ranks: int, resolved: Resolved
 ) -> CollectiveWanted | None:
     """Returns ``op`` as ``ranks`` ranks can time it; None for a group of one, or where there is one rank."""
-    size = _size(op, shapes)
+    size = _ranks_of(op, shapes)
     here = next(part for part in range(min(size, ranks), 0, -1) if ranks % part == 0)
     if size <= 1 or here <= 1 or op.bytes <= 0 or not (is_message(op) or op.group in _SURROUNDING):
         return None
@@ -91,7 +91,7 @@ def possible(
     return wanted(op, here, 2 if op.kind == "all_gather" and not wide else 4)
 
 
-def _size(op: Collective, shapes: Mapping[str, GroupShape]) -> int:
+def _ranks_of(op: Collective, shapes: Mapping[str, GroupShape]) -> int:
     """Returns the ranks of the collective's group; a message between stages has two ends."""
     if is_message(op):
         return 2

@@ -30,7 +30,7 @@ _ATTENTION = ((8, 0.25, 64), (8, 0.5, 64), (8, 0.5, 128))
 
 @dataclass(frozen=True, slots=True)
 class TimedKernel:
-    """One kernel as it was timed."""
+    """A kernel with the time that it took."""
 
     op: ComputeOp
     timing: Timing
@@ -52,7 +52,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Probed:
-    """Everything that one probe found. Rates per second, bytes, seconds; ``skipped``: kernels that are not there."""
+    """The result of one probe. Rates per second, bytes, seconds; ``skipped``: kernels that are not there."""
 
     device: Device
     gemms: tuple[TimedKernel, ...]
@@ -74,7 +74,7 @@ def probe(
     edge = largest or _LARGEST[device.type]
     facts = _facts(device)  # before anything is allocated: free memory is one of them
     skipped: list[str] = []
-    timed = _Timed(device, watch, skipped, told)
+    timed = _KernelTimer(device, watch, skipped, told)
     gemms = [kernel for dtype in _TYPES[device.type] for kernel in timed.jobs(_gemms(device, dtype, edge))]
     attentions = list(timed.jobs(_attentions(device, edge)))
     streams = list(timed.streams(edge))
@@ -95,7 +95,7 @@ def probe(
 
 
 @dataclass(frozen=True)
-class _Timed:
+class _KernelTimer:
     device: Device
     watch: Stopwatch
     skipped: list[str]
@@ -103,9 +103,9 @@ class _Timed:
 
     def jobs(self, jobs: Iterator[Job]) -> Iterator[TimedKernel]:
         for job in jobs:
-            taken = self.one(f"{job.kind} {getattr(job.op, 'dtype', '')}".strip(), job.op, job.build, job.family)
-            if taken is not None:
-                yield taken
+            kernel = self.one(f"{job.kind} {getattr(job.op, 'dtype', '')}".strip(), job.op, job.build, job.family)
+            if kernel is not None:
+                yield kernel
 
     def streams(self, edge: int) -> Iterator[TimedKernel]:
         """Yields every pass, timed on so many bytes that they come from memory (fewer for a small probe)."""
@@ -119,9 +119,9 @@ class _Timed:
             def build(setup: Any = setup, rows: int = rows, width: int = width) -> Ready:
                 return Ready(setup(self.device, rows, width))
 
-            taken = self.one(f"stream {each.kind}", op, build, each.name)
-            if taken is not None:
-                yield taken
+            kernel = self.one(f"stream {each.kind}", op, build, each.name)
+            if kernel is not None:
+                yield kernel
 
     def one(self, what: str, op: ComputeOp, build: Callable[[], Ready], name: str) -> TimedKernel | None:
         self.told(what)

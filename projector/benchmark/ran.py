@@ -109,7 +109,7 @@ class Ran:
         if narrow:
             execution = execution.evolve(fusion={"elementary_casts": True})
         self._ran = replace(resolved, workload=_workload(resolved, asked, without, narrow), execution=execution)
-        self._whole, self._here = _Priced(resolved, cluster), _Priced(self._ran, cluster)
+        self._whole, self._here = _PricedRun(resolved, cluster), _PricedRun(self._ran, cluster)
 
     def phases(self, key: str, wanted: PartWanted | None) -> tuple[Phase, Phase]:
         """Returns forward and backward of a block in the run that was timed."""
@@ -185,7 +185,7 @@ def _workload(resolved: Resolved, asked: Asked, without: Sequence[str], narrow: 
 
 
 @dataclass(frozen=True)
-class _Priced:
+class _PricedRun:
     """Phases of a run as the models price them, without the host time of the modules of one layer."""
 
     resolved: Resolved

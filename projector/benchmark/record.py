@@ -219,7 +219,7 @@ def run(
     called with every job that is dealt with. Raises :class:`InputError` for a folder or table that cannot be written.
     """
     tables = {kind: TableFile(folder, kind) for kind in dict.fromkeys(job.kind for job in jobs)}
-    done = Recorded({kind: table.path for kind, table in tables.items()})
+    recorded = Recorded({kind: table.path for kind, table in tables.items()})
     writable(folder)
     source, rates, saved = watch.device.software(), _Rates(), time.monotonic()
     try:
@@ -227,18 +227,18 @@ def run(
             table = tables[job.kind]
             family = "" if job.kind == "stream" else job.family
             if table.holds(job.op, family):
-                done.kept[job.kind] += 1
+                recorded.kept[job.kind] += 1
             else:
-                _time_job(job, watch, table, family, source, rates, longest, done)
+                _time_job(job, watch, table, family, source, rates, longest, recorded)
             told(job)
             if time.monotonic() - saved > _SAVE_EVERY:
                 _save(tables)
                 saved = time.monotonic()
     except KeyboardInterrupt:
-        done.interrupted = True
+        recorded.interrupted = True
     finally:
         _save(tables)
-    return done
+    return recorded
 
 
 class _Rates:
@@ -269,7 +269,7 @@ def _time_job(
     source: str,
     rates: _Rates,
     longest: float,
-    done: Recorded,
+    recorded: Recorded,
 ) -> None:
     try:
         if job.nbytes > _ROOM * watch.device.free_bytes():
@@ -282,17 +282,17 @@ def _time_job(
             ready = job.build()
             timing = watch.time(ready.call)
     except Skip as error:
-        done.skipped[f"{job.kind}: {error}"] += 1
+        recorded.skipped[f"{job.kind}: {error}"] += 1
         return
     except (RuntimeError, TypeError, ValueError, AssertionError) as error:
-        done.skipped[f"{job.kind}: {job.family}: {_first_line(error)}"] += 1
+        recorded.skipped[f"{job.kind}: {job.family}: {_first_line(error)}"] += 1
         return
     rates.learn(job, timing.seconds)
     note = f"; {ready.note}" if ready.note else ""
     condition = f"{watch.condition}, median of {timing.samples}{note}"
     table.add(job.op, family, timing.seconds, timing.spread, condition, source)
-    done.added[job.kind] += 1
-    done.spreads.append(timing.spread)
+    recorded.added[job.kind] += 1
+    recorded.spreads.append(timing.spread)
 
 
 def _first_line(error: BaseException) -> str:

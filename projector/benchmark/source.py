@@ -45,7 +45,7 @@ Maker = Callable[[Made], Source]
 
 
 class _Torch:
-    """The layers of this package."""
+    """Makes the layers of this package."""
 
     name = "torch"
 

@@ -1,4 +1,4 @@
-"""The command line of the projector: one file a command; argparse, because it starts fast."""
+"""Defines the command line of the projector, one file a command, with argparse because it starts fast."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ COMMANDS = (
 
 
 def run(argv: Sequence[str]) -> int:
-    """Runs one command. Exit code 0, or 2 when the input is wrong: every mistake on its own line of stderr."""
+    """Runs one command. Returns exit code 0, or 2 when the input is wrong: every mistake on its own line of stderr."""
     return guarded(lambda: called(list(argv)))
 
 

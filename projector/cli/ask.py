@@ -1,5 +1,5 @@
-"""``projector ask``: does it fit, in which layout, how fast, how sure is that, how long and dear is the whole run, and what
-starts it."""
+"""Answers ``projector ask``: whether a model fits, in which layout, how fast it trains and how sure that is, how long and
+dear the whole run is, and what starts it."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def register(parser: Parser) -> None:
 def _goal(text: str) -> tuple[float, str]:
     """Parses ``--within`` for argparse: an amount and its unit, which is days, s (of a step) or tokens/s."""
     number, unit = text, "days"
-    for ending, named in (("/s", "tokens/s"), ("s", "s")):
+    for ending, unit_of_ending in (("/s", "tokens/s"), ("s", "s")):
         if text.endswith(ending):
-            number, unit = text.removesuffix(ending), named
+            number, unit = text.removesuffix(ending), unit_of_ending
             break
     try:
         dated = number.count("-") == 2
@@ -115,8 +115,8 @@ def _run(options: argparse.Namespace) -> None:
             answers.append(answered(single))
     if problems:
         raise InputError(dict.fromkeys(problems))
-    case, found = answers[0].case, answers[0].found
-    paths, which = written.write_best(case, found, options) if found else ((), "")
+    case, result = answers[0].case, answers[0].found
+    paths, which = written.write_best(case, result, options) if result else ((), "")
     if options.json:
         as_json.write(ask_view.as_document(answers))
     else:
@@ -148,47 +148,47 @@ def answered(options: argparse.Namespace) -> Answer:
             options.gpus, quick = gpus, fewest
             case = own_runs.applied_to(read_case(options))
             try:
-                found = searched(case, options, **({"seconds": 0.0} if quick else options.budget))
+                result = searched(case, options, **({"seconds": 0.0} if quick else options.budget))
             except InputError:  # no rule lets a layout through
                 if gpus == counts[-1]:
                     raise
                 continue
-            if found.best and options.within:
-                over, reached = _excess_over_goal(case, found, options)
-                shortest = over * (1.0 - (found.most or 0.0))  # of any layout
+            if result.best and options.within:
+                over, reached = _excess_over_goal(case, result, options)
+                shortest = over * (1.0 - (result.most or 0.0))  # of any layout
                 fewest_for_goal = gpus * shortest
                 if shortest <= 1 < over:  # a longer look may find one that is fast enough
-                    found, quick = searched(case, options, **options.budget), False
-                    over, reached = _excess_over_goal(case, found, options)
+                    result, quick = searched(case, options, **options.budget), False
+                    over, reached = _excess_over_goal(case, result, options)
                 if over > 1:
                     missed = Problem("--within", "", f"{options.within[0]:g} {options.within[1]}", reached)
                     if gpus == counts[-1]:
                         raise InputError([missed])
                     continue
-            if found.best and (found.best[0].projection.memory.order == 0 or gpus == counts[-1]):
-                return _with_whole_run(case, searched(case, options, **options.budget) if quick else found, options)
-        return Answer(case=case, refused=unfit(found, case.cluster, 0.0, case.settings))
+            if result.best and (result.best[0].projection.memory.order == 0 or gpus == counts[-1]):
+                return _with_whole_run(case, searched(case, options, **options.budget) if quick else result, options)
+        return Answer(case=case, refused=unfit(result, case.cluster, 0.0, case.settings))
 
 
-def _excess_over_goal(case: Case, found: Found, options: argparse.Namespace) -> tuple[float, str]:
+def _excess_over_goal(case: Case, result: Found, options: argparse.Namespace) -> tuple[float, str]:
     """Returns how many times as long as ``--within`` allows the best layout takes, and in words what it reaches."""
-    (amount, unit), projection, load = options.within, found.best[0].projection, found.best[0].workload
+    (amount, unit), projection, load = options.within, result.best[0].projection, result.best[0].workload
     step = case.known.expect(projection).middle
     rate = load.recipe.global_batch_size * load.recipe.seq_length / step
     if unit == "days":
-        plan = _with_whole_run(case, found, options).plan
+        plan = _with_whole_run(case, result, options).plan
         step = plan.forecast.middle.days if plan else float("inf")
     over, reached = (amount / rate, rate) if unit == "tokens/s" else (step / amount, step)
     return over, f"{reached:,.4g} {unit}, on {load.gpus} GPUs, or less"
 
 
-def _with_whole_run(case: Case, found: Found, options: argparse.Namespace) -> Answer:
+def _with_whole_run(case: Case, result: Found, options: argparse.Namespace) -> Answer:
     from projector.cli import command
     from projector.plan.assumptions import ASSUMPTIONS
     from projector.plan.plan import plan
     from projector.plan.usual import tokens_of_a_run
 
-    load, assumptions = found.best[0].workload, dict(ASSUMPTIONS)
+    load, assumptions = result.best[0].workload, dict(ASSUMPTIONS)
     if options.price is not None:
         assumptions |= options.price.at(case.cluster.gpu.name)
     amount = options.tokens or tokens_of_a_run(load.model)
@@ -196,4 +196,4 @@ def _with_whole_run(case: Case, found: Found, options: argparse.Namespace) -> An
         forecast = plan(load, case.cluster, amount, assumptions, settings=case.settings, grow=False, known=case.known)
     except Unsupported:  # failures stop it
         forecast = None
-    return Answer(case=case, found=found, plan=forecast, command=tuple(command.words(case, load, options)))
+    return Answer(case=case, found=result, plan=forecast, command=tuple(command.words(case, load, options)))

@@ -1,4 +1,4 @@
-"""``projector benchmark``: real layers of a configuration timed on the device at hand, beside what is projected."""
+"""Times real layers of a configuration on the device at hand, beside their projection: ``projector benchmark``."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def _timed(options: argparse.Namespace) -> None:
     from projector.benchmark.device import open_device
+    from projector.benchmark.measured import restore
     from projector.benchmark.restored import anchored
     from projector.cli import as_json, live
     from projector.cli.source import workload
@@ -66,7 +67,7 @@ def _timed(options: argparse.Namespace) -> None:
         device = open_device(options.device, options.threads)
         cluster = _cluster_of(options.cluster, device)
     measurement = live.measurement(options, work, cluster, lambda: _opened(device))
-    simulated, restored = project(work, cluster), _restored(measurement, work, cluster)
+    simulated, restored = project(work, cluster), restore(measurement, work, cluster)
     if options.json:
         steps = {"simulated": simulated.step_seconds, "live": restored.step_seconds, "share": restored.measured_share}
         as_json.write(
@@ -92,12 +93,6 @@ def _opened(device: Device | None) -> Device:
     from projector.benchmark.device import open_device
 
     return device or open_device()
-
-
-def _restored(measurement: Measurement, work: Workload, cluster: Cluster) -> Projection:
-    from projector.benchmark.measured import restore
-
-    return restore(measurement, work, cluster)
 
 
 def _loaded_cluster(options: argparse.Namespace) -> Cluster:

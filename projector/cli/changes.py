@@ -33,15 +33,15 @@ def changed(loaded: Loaded, options: argparse.Namespace, overrides: Overrides) -
     """Returns the recipe of the file, or of nothing, with the flags applied. Raises :class:`InputError` with everything
     that does not fit."""
     problems: list[Problem] = []
-    recipe = _stated(loaded, overrides, options.config or "command line", problems)
+    recipe = _stated_recipe(loaded, overrides, options.config or "command line", problems)
     if recipe is None:
         raise InputError(problems)
     changes: dict[str, Any] = {"vpp": max(recipe.vpp, stated_chunks(recipe))} if "vpp" not in overrides.flags else {}
     _check_stages(recipe, overrides, problems)
-    changes |= _dispatch(loaded, options, problems)
+    changes |= _dispatcher_fields(loaded, options, problems)
     name = options.pipeline_schedule_algorithm
     if name is not None and name not in (AUTO, ALL):
-        key = _normal(name)
+        key = _normalised(name)
         schedule = "zb_ilp" if key == _SOLVED else _spellings().get(key)
         if schedule is None:
             expected = nearest(name, (AUTO, ALL, *_spellings()))
@@ -61,7 +61,7 @@ def stated_chunks(recipe: Recipe) -> int:
         return recipe.vpp
 
 
-def _stated(loaded: Loaded, overrides: Overrides, where: str, problems: list[Problem]) -> Recipe | None:
+def _stated_recipe(loaded: Loaded, overrides: Overrides, where: str, problems: list[Problem]) -> Recipe | None:
     """Returns the recipe of the file with the fields that flags state; only those fields where the file has no recipe."""
     base = to_mapping(loaded.recipe) if loaded.recipe else USUAL
     missing = [known for known in fields() if known.key in _NEEDED and known.key not in {**base, **overrides.recipe}]
@@ -81,7 +81,7 @@ def _check_stages(recipe: Recipe, overrides: Overrides, problems: list[Problem])
         problems.append(Problem(overrides.flags["vpp"], "", recipe.vpp, expected))
 
 
-def _dispatch(loaded: Loaded, options: argparse.Namespace, problems: list[Problem]) -> dict[str, Any]:
+def _dispatcher_fields(loaded: Loaded, options: argparse.Namespace, problems: list[Problem]) -> dict[str, Any]:
     """Returns the fields of DeepEP and sync-free stages; a stage from 1 on brings DeepEP, as in Primus-Turbo."""
     stage = options.sync_free_stage
     if not options.enable_deepep and stage is None:
@@ -95,11 +95,11 @@ def _dispatch(loaded: Loaded, options: argparse.Namespace, problems: list[Proble
     return changes
 
 
-def _normal(text: str) -> str:
+def _normalised(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 @cache
 def _spellings() -> dict[str, str]:
     known = {name: (name, *pipeline.generator(name).aliases) for name in pipeline.names()}
-    return {_normal(spelling): name for name, all_ in known.items() for spelling in all_} | _PRIMUS_NAMES
+    return {_normalised(spelling): name for name, all_ in known.items() for spelling in all_} | _PRIMUS_NAMES

@@ -38,7 +38,7 @@ class Row:
 
     @property
     def runs(self) -> bool | None:
-        """Returns whether the framework of the job runs it; None where there is no projection."""
+        """Returns whether the framework of the job runs this schedule; None where there is no projection."""
         if self.projection is None:
             return None
         return self.schedule in launch.schedules_of(self.projection.resolved.workload.framework)

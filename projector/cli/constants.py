@@ -1,4 +1,4 @@
-"""``projector constants``: every number that a projection rests on, with its source."""
+"""Lists every number that a projection rests on, with its source: ``projector constants``."""
 
 from __future__ import annotations
 

@@ -23,25 +23,25 @@ def expectation(case: Case, projection: Projection) -> Expectation:
     return case.known.expect(projection, case.assumed)
 
 
-def as_document(expectation: Expectation) -> dict[str, Any]:
+def as_document(estimate: Expectation) -> dict[str, Any]:
     """Returns ``level``, ``low``, ``middle``, ``high``; ``parts``: half width in ln by cause; ``rests_on``, ``grade``;
     ``unusual``: a sentence or null."""
-    return asdict(expectation) | {"unusual": expectation.unusual or None}
+    return asdict(estimate) | {"unusual": estimate.unusual or None}
 
 
 def lines(case: Case, projection: Projection) -> Iterator[Line]:
     """Yields what to expect, where its uncertainty comes from, what it rests on, and whether it is unusual."""
-    found = expectation(case, projection)
-    yield from (Line(text) for text in told(found, projection))
-    yield Line(f"{sources(found)}. Evidence: {found.grade}. It rests on {found.rests_on}", "dim")
-    if found.unusual:
-        yield Line(f"Unusual: {found.unusual}", "bad")
+    estimate = expectation(case, projection)
+    yield from (Line(text) for text in told(estimate, projection))
+    yield Line(f"{sources(estimate)}. Evidence: {estimate.grade}. It rests on {estimate.rests_on}", "dim")
+    if estimate.unusual:
+        yield Line(f"Unusual: {estimate.unusual}", "bad")
 
 
 def told(found: Expectation, projection: Projection) -> tuple[str, ...]:
     """Returns the sentences on the expected step, its throughput and MFU, and on the ends of their interval."""
-    at = [(each, projection.tgs * projection.step_seconds / each) for each in (found.middle, found.high, found.low)]
-    (middle, tokens), (high, least), (low, most) = at
+    rates = [(each, projection.tgs * projection.step_seconds / each) for each in (found.middle, found.high, found.low)]
+    (middle, tokens), (high, least), (low, most) = rates
     mfu = [percent(projection.mfu * rate / projection.tgs, n) for rate, n in ((tokens, 1), (least, 0), (most, 0))]
     step = f"Expected: {seconds(middle)} s a step, {tokens:,.1f} tokens/s/GPU, MFU {mfu[0]}"
     if found.half_width < _EXACT:
@@ -53,22 +53,22 @@ def told(found: Expectation, projection: Projection) -> tuple[str, ...]:
     )
 
 
-def sources(found: Expectation) -> str:
+def sources(estimate: Expectation) -> str:
     """Returns ``Uncertain by × 1.22: host 1.15, kernels 1.09``: the factor of the step, and its largest causes."""
-    if found.half_width < _EXACT:
+    if estimate.half_width < _EXACT:
         return "Exact: it is the measured run itself"
-    named = [f"{name} {math.exp(width):.2f}" for name, width in found.parts.items() if width >= _LEAST][:_SHOWN]
-    return f"Uncertain by {factor(found.half_width)}" + (f": {', '.join(named)}" if named else "")
+    causes = [f"{name} {math.exp(width):.2f}" for name, width in estimate.parts.items() if width >= _LEAST][:_SHOWN]
+    return f"Uncertain by {factor(estimate.half_width)}" + (f": {', '.join(causes)}" if causes else "")
 
 
-def bars(found: Expectation) -> dict[str, str]:
+def bars(estimate: Expectation) -> dict[str, str]:
     """Returns, by row of a breakdown (``compute_s``), the factor by which that row makes the step uncertain and a bar;
     ``step`` has the factor of the whole step."""
     widths: dict[str, float] = {}
     for part in PARTS:
         key = f"{part.removesuffix(' between nodes')}_s"
-        widths[key] = (widths.get(key, 0.0) ** 2 + found.parts.get(cause(part), 0.0) ** 2) ** 0.5
-    whole = found.half_width
+        widths[key] = (widths.get(key, 0.0) ** 2 + estimate.parts.get(cause(part), 0.0) ** 2) ** 0.5
+    whole = estimate.half_width
     cells = {
         key: f"{factor(width)} {'█' * round(_BAR * width / whole)}".rstrip() for key, width in widths.items() if width
     }
@@ -78,13 +78,13 @@ def bars(found: Expectation) -> dict[str, str]:
 def columns(case: Case, of: str = "projection") -> tuple[Cell, Cell]:
     """Returns two columns for items whose attribute ``of`` is a projection or None: expected step and its interval."""
 
-    def found(item: Any) -> Expectation | None:
+    def estimate(item: Any) -> Expectation | None:
         projection = item[of] if isinstance(item, dict) else getattr(item, of)
         return None if projection is None else expectation(case, projection)
 
     return (
-        figure("expected s", lambda item: (e := found(item)) and e.middle, seconds, minor=1),
-        figure("90 % interval", lambda item: (e := found(item)) and f"{e.low:.3f}–{e.high:.3f}", minor=2),
+        figure("expected s", lambda item: (e := estimate(item)) and e.middle, seconds, minor=1),
+        figure("90 % interval", lambda item: (e := estimate(item)) and f"{e.low:.3f}–{e.high:.3f}", minor=2),
     )
 
 

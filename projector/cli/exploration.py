@@ -20,11 +20,11 @@ from projector.workload.workload import Workload
 _COLUMNS = (
     text("category", "change.kind", minor=3),
     text("change", "change.label"),
-    text("kept", lambda t: _kept(t)),
+    text("kept", lambda t: _kept_mark(t)),
     figure("tokens/s/GPU", "projection.tgs", number1),
     figure("gain", lambda t: signed(t.gain) if t.projection else None),
     figure("90 % interval", lambda t: f"{100 * t.low:+.1f} to {signed(t.high)}" if t.projection else None, minor=1),
-    text("moved", lambda t: _moved(*t.moved) if t.projection else t.reason),
+    text("moved", lambda t: _moved_words(*t.moved) if t.projection else t.reason),
     figure("device GiB", "projection.memory.device", gib, minor=2),
     text("memory", "projection.memory.words", minor=2),
 )
@@ -32,7 +32,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Explored:
-    """The run as it is, the walk from it, and what its largest parts ask for."""
+    """The projection of the run as it is, the changes tried one after the other, and what its largest parts ask for."""
 
     baseline: Projection
     tried: tuple[Tried, ...]
@@ -40,7 +40,7 @@ class Explored:
 
 
 def explored(case: Case, mode: str) -> Explored:
-    """Returns the walk from the case's configuration. Raises as :func:`project` does for that configuration."""
+    """Returns what each change of the case's run would gain. Raises as :func:`project` does for the run itself."""
 
     def projected(workload: Workload) -> Projection:
         return project(workload, case.cluster, mode, settings=case.settings)
@@ -113,13 +113,13 @@ def _foreign_schedules(projection: Projection) -> tuple[str, ...]:
     return tuple(name for name in pipeline.names() if workload.recipe.pp > 1 and name not in runs)
 
 
-def _kept(tried: Tried) -> str:
+def _kept_mark(tried: Tried) -> str:
     if tried.projection is None:
         return ""
     return "*" if tried.kept else "memory" if tried.projection.memory.order else ""
 
 
-def _moved(part: str, seconds: float) -> str:
+def _moved_words(part: str, seconds: float) -> str:
     return f"{part.removesuffix('_s')} {seconds:+.3f} s"
 
 

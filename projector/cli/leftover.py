@@ -1,4 +1,4 @@
-"""Remarks on what a configuration holds beyond what is projected, and on what it leaves open."""
+"""Makes remarks on what a configuration holds beyond what is projected, and on what it leaves open."""
 
 from __future__ import annotations
 

@@ -121,11 +121,11 @@ def measurement(
     return times
 
 
-def table(found: Measurement, simulated: Projection, live: Projection, cluster: Cluster) -> Table:
+def table(times: Measurement, simulated: Projection, live: Projection, cluster: Cluster) -> Table:
     """Returns simulated, measured and, where the GPU has tables, recorded time, by kind of layer and of the step."""
     from projector.io.table import NONE, figure, listed, text, without
 
-    parts = [each for each in _compared(found, simulated, live, cluster) if each.measured > _NOTHING]
+    parts = [each for each in _compared(times, simulated, live, cluster) if each.measured > _NOTHING]
     columns = (
         text("part", "part"),
         figure("simulated ms", "simulated", _ms),
@@ -141,16 +141,16 @@ def table(found: Measurement, simulated: Projection, live: Projection, cluster: 
     note = "One micro-batch of one rank, communication inside layers included. Spread: interquartile range over median."
     if any(each.recorded is not None for each in parts):
         note += " Tabled: share of the kernels' time that tables stand behind."
-    whole = listed("Simulated against measured", parts, columns, note)
-    return without(whole, *(i for i in range(len(columns)) if all(row[i] == NONE for row in whole.rows)))
+    comparison = listed("Simulated against measured", parts, columns, note)
+    return without(comparison, *(i for i in range(len(columns)) if all(row[i] == NONE for row in comparison.rows)))
 
 
-def memory(found: Measurement, simulated: Projection, cluster: Cluster) -> tuple[Table | Line, ...]:
+def memory(times: Measurement, simulated: Projection, cluster: Cluster) -> tuple[Table | Line, ...]:
     """Returns activations as projected and as counted, and what the counted ones make of the peak of the whole run."""
     from projector.benchmark.restored import anchored
     from projector.io.table import Line, figure, listed, text
 
-    peak = anchored(found.asked, found.timings, simulated, cluster)
+    peak = anchored(times.asked, times.timings, simulated, cluster)
     rows = [(key, ours, theirs) for key, (ours, theirs) in peak.parts.items()]
     cells = (
         text("part", 0),
@@ -169,7 +169,7 @@ def memory(found: Measurement, simulated: Projection, cluster: Cluster) -> tuple
 
 
 class Counted(NamedTuple):
-    """Memory with activations as counted while layers ran: as tables, and as JSON values."""
+    """Memory with activations as counted while layers ran, as ``blocks`` to show and as JSON ``values``."""
 
     blocks: tuple[Table | Line, ...] = ()
     values: Mapping[str, object] = {}
@@ -192,19 +192,19 @@ def _mib(size: float) -> str:
 
 
 def document(
-    found: Measurement, simulated: Projection, live: Projection, cluster: Cluster
+    times: Measurement, simulated: Projection, live: Projection, cluster: Cluster
 ) -> list[Mapping[str, object]]:
     """Returns the rows of :func:`table` as JSON values."""
-    return [asdict(each) for each in _compared(found, simulated, live, cluster)]
+    return [asdict(each) for each in _compared(times, simulated, live, cluster)]
 
 
-def _compared(found: Measurement, simulated: Projection, live: Projection, cluster: Cluster) -> list[Compared]:
+def _compared(times: Measurement, simulated: Projection, live: Projection, cluster: Cluster) -> list[Compared]:
     from projector.benchmark.restored import Compared, compared
 
-    rows = list(compared(found.asked, found.timings, simulated, cluster))
+    rows = list(compared(times.asked, times.timings, simulated, cluster))
     for key, name in (("optimizer_s", "update"), ("dp_s", "data parallelism, exposed"), ("bubble_s", "bubble")):
         rows.append(Compared(name, simulated.breakdown[key], live.breakdown[key]))
-    return [*rows, Compared("step", simulated.step_seconds, live.step_seconds, found.timings.step.spread)]
+    return [*rows, Compared("step", simulated.step_seconds, live.step_seconds, times.timings.step.spread)]
 
 
 def _ms(seconds: float) -> str:

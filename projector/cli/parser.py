@@ -87,14 +87,14 @@ class Shown(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of argparse that says mistakes in one line, without a block of usage in front of what is wrong."""
+    """Parses as argparse does, and reports a mistake in one line, without a block of usage in front of what is wrong."""
 
     examples: Sequence[str] = ()
     commands: Sequence[Command] = ()
     fill: Callable[[Parser], object] | None = None
 
     def filled(self) -> Parser:
-        """Returns this parser with all of its flags."""
+        """Returns this parser with all flags of its command, which are added at the first call."""
         fill, self.fill = self.fill, None
         if fill is not None:
             fill(self)

@@ -87,32 +87,32 @@ def _run(options: argparse.Namespace) -> None:
             counts = [(size,) for size in sizes(case, options.max_gpus) if size >= fewest] or counts
         for gpus in counts:
             try:
-                found = _search(case, options, _space(case, options, gpus), limits)
+                result = _search(case, options, _space(case, options, gpus), limits)
             except InputError:  # no rule lets a layout through
                 if gpus == counts[-1]:
                     raise
                 continue
-            if found.best:
+            if result.best:
                 break
-        if not found.best:
+        if not result.best:
             from projector.search.unfit import unfit
 
-            refused = unfit(found, case.cluster, options.memory_margin, case.settings)
+            refused = unfit(result, case.cluster, options.memory_margin, case.settings)
             if options.json:
                 raise refused
             show(search_view.misfit(case, refused), sys.stderr)
             raise InputError([])
-    start = command.words(case, found.best[0].workload, options)
-    shown = partial(search_view.as_page, case, found, options.top, wrapped(start))
+    start = command.words(case, result.best[0].workload, options)
+    shown = partial(search_view.as_page, case, result, options.top, wrapped(start))
     if options.json:
-        content = search_view.as_document(case, found, options.objective, start)
+        content = search_view.as_document(case, result, options.objective, start)
         as_json.write({**content, **runs.as_values(user_runs)})
     else:
         show(shown())
         show(runs.lines(user_runs))
     title = f"{case.workload.model.name} on {case.cluster.name}"
-    pictures(options, f"Search: {title}", shown(), lambda: plots.figures(found, title))
-    paths, which = written.write_best(case, found, options)
+    pictures(options, f"Search: {title}", shown(), lambda: plots.figures(result, title))
+    paths, which = written.write_best(case, result, options)
     show(() if options.json else written.lines(paths, case, options, which))
 
 

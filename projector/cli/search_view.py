@@ -20,54 +20,56 @@ from projector.workload.structure import to_mapping
 _MOVES = 4  # parts of the step in the sentence on the next layout
 
 
-def as_page(case: Case, found: Found, top: int, start: Sequence[str]) -> Iterator[Line | Table]:
+def as_page(case: Case, result: Found, top: int, start: Sequence[str]) -> Iterator[Line | Table]:
     """Yields what ``projector search`` shows; ``start``: the lines of the command that goes on with the best."""
     sizes, recipe = (
-        sorted({best.workload.gpus for best in found.best}),
-        found.best[0].projection.resolved.workload.recipe,
+        sorted({best.workload.gpus for best in result.best}),
+        result.best[0].projection.resolved.workload.recipe,
     )
     gpus = " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
     yield Line(f"{case.workload.model.name} on {gpus} × {case.cluster.name}, {case.workload.framework}", "title")
     yield Line(f"sequence {recipe.seq_length}, global batch {recipe.global_batch_size}, {recipe.precision}")
-    yield Line(counted(found))
-    yield Line(exactness(found))
-    axes = ", ".join((*found.space.axes(), "pipeline"))
+    yield Line(counted(result))
+    yield Line(exactness(result))
+    axes = ", ".join((*result.space.axes(), "pipeline"))
     yield Line(f"Axes: {axes}. What is not among them stays as it is stated", "dim")
-    first = found.best[0].projection
-    yield _best_table(case, found, top)
+    first = result.best[0].projection
+    yield _best_table(case, result, top)
     yield Line("")
-    yield from expected.lines(case, found.best[0].projection)
-    if found.close is not None or first.memory.order:
-        yield Line(too_close(found))
-    yield Line(_told_apart_sentence(found))
-    yield Line(surest(case, found))
-    yield Line(_first_sentence(measure_first(case, found), first.resolved.workload.gpus))
-    if found.next is not None:
-        yield Line(_next_sentence(found))
-    yield _front_table(found, case)
-    yield _binding_table(found)
+    yield from expected.lines(case, result.best[0].projection)
+    if result.close is not None or first.memory.order:
+        yield Line(too_close(result))
+    yield Line(_told_apart_sentence(result))
+    yield Line(surest(case, result))
+    yield Line(_first_sentence(measure_first(case, result), first.resolved.workload.gpus))
+    if result.next is not None:
+        yield Line(_next_sentence(result))
+    yield _front_table(result, case)
+    yield _binding_table(result)
     yield Line("")
     yield Line("Start from:", "bold")
     yield from map(Line, start)
 
 
-def counted(found: Found) -> str:
+def counted(result: Found) -> str:
     """Returns in a sentence what became of the combinations."""
-    c = found.counts
+    c = result.counts
     return (
         f"{c.points:,} combinations, {c.enumerated:,} valid: {c.out_of_memory:,} out of memory, {c.bounded:,} bounded away, "
-        f"{c.unsupported:,} not modelled, {c.projected:,} projected in {found.seconds:.1f} CPU s"
+        f"{c.unsupported:,} not modelled, {c.projected:,} projected in {result.seconds:.1f} CPU s"
     )
 
 
-def exactness(found: Found) -> str:
+def exactness(result: Found) -> str:
     """Returns in a sentence how far the best found can be from the best of all."""
-    if found.gap is None:
-        most = f"; none can be more than {_times(found.most)} as fast (all GPUs at peak rate)" if found.most else ""
-        return f"The best layout found in {found.seconds:.1f} CPU s; not all were looked at{most}"
-    if found.gap > 0:
-        return f"The best layout found in {found.seconds:.1f} CPU s; no other is more than {_times(found.gap)} as fast"
-    return f"Exact: none of {found.counts.points:,} combinations is better"
+    if result.gap is None:
+        most = f"; none can be more than {_times(result.most)} as fast (all GPUs at peak rate)" if result.most else ""
+        return f"The best layout found in {result.seconds:.1f} CPU s; not all were looked at{most}"
+    if result.gap > 0:
+        return (
+            f"The best layout found in {result.seconds:.1f} CPU s; no other is more than {_times(result.gap)} as fast"
+        )
+    return f"Exact: none of {result.counts.points:,} combinations is better"
 
 
 def _times(gap: float) -> str:
@@ -98,23 +100,23 @@ def misfit(case: Case, refused: InputError) -> Iterator[Line]:
         yield Line("projector ask --gpus min finds the fewest GPUs on which any layout fits")
 
 
-def too_close(found: Found) -> str:
+def too_close(result: Found) -> str:
     """Returns in a sentence what is faster and may fit, or that nothing surely fits."""
-    if found.close is None:
-        near = 100 * found.best[0].projection.memory.tolerance
+    if result.close is None:
+        near = 100 * result.best[0].projection.memory.tolerance
         return f"Nothing fits by more than the {near:.0f} % that the memory model may be off: a trial says more."
-    gain = signed(found.close.projection.tgs / found.best[0].projection.tgs - 1)
-    return f"{gain} with {words(found.close.fields)}; whether that fits is {found.close.projection.memory.words}."
+    gain = signed(result.close.projection.tgs / result.best[0].projection.tgs - 1)
+    return f"{gain} with {words(result.close.fields)}; whether that fits is {result.close.projection.memory.words}."
 
 
-def _told_apart_sentence(found: Found) -> str:
-    shown = len(found.best)
-    if found.alike == 1:
+def _told_apart_sentence(result: Found) -> str:
+    shown = len(result.best)
+    if result.alike == 1:
         return "The best is told apart from all others that are shown."
-    return f"{found.alike} of the {shown} shown cannot be told apart: the interval of the ratio of their steps has 1 in it."
+    return f"{result.alike} of the {shown} shown cannot be told apart: the interval of the ratio of their steps has 1 in it."
 
 
-def surest(case: Case, found: Found) -> str:
+def surest(case: Case, result: Found) -> str:
     """Returns in a sentence which of the best is the safest bet: the fastest at the slow end of its 90 % interval."""
 
     def slowest_step(each: Best) -> float:
@@ -123,7 +125,7 @@ def surest(case: Case, found: Found) -> str:
     def slowest_rate(each: Best) -> float:
         return each.projection.tgs * each.projection.step_seconds / slowest_step(each)
 
-    bet, best = found.surest(slowest_step), found.best[0]
+    bet, best = result.surest(slowest_step), result.best[0]
     if bet is best:
         return f"It is the safest bet, too: {slowest_rate(best):,.0f} tokens/s/GPU at the slow end of its interval."
     return (
@@ -132,9 +134,9 @@ def surest(case: Case, found: Found) -> str:
     )
 
 
-def measure_first(case: Case, found: Found) -> FirstRun:
+def measure_first(case: Case, result: Found) -> FirstRun:
     """Returns the measurement that would narrow most what is expected of the layouts shown."""
-    return first_run(found.best, case.cluster, case.known, case.assumed, case.settings)
+    return first_run(result.best, case.cluster, case.known, case.assumed, case.settings)
 
 
 def _first_sentence(run: FirstRun, gpus: int) -> str:
@@ -144,13 +146,13 @@ def _first_sentence(run: FirstRun, gpus: int) -> str:
     return sentence if run.gpus == gpus else f"{sentence}; on all {gpus}, to {factor(run.whole)}"
 
 
-def _best_table(case: Case, found: Found, top: int) -> Table:
-    several = len({each.workload.gpus for each in found.best}) > 1
+def _best_table(case: Case, result: Found, top: int) -> Table:
+    several = len({each.workload.gpus for each in result.best}) > 1
     columns = (
         text("configuration", lambda hit: (f"{hit.workload.gpus} GPUs, " if several else "") + words(hit.fields)),
         *expected.columns(case),
         expected.speed(case),
-        figure("against best", lambda hit: signed(hit.gain[0]) if hit is not found.best[0] else None),
+        figure("against best", lambda hit: signed(hit.gain[0]) if hit is not result.best[0] else None),
         figure(
             "from to",
             lambda hit: "{:+.0f} to {:+.0f} %".format(*(100 * x for x in hit.gain[1:])) if any(hit.gain) else None,
@@ -160,23 +162,23 @@ def _best_table(case: Case, found: Found, top: int) -> Table:
         text("memory", "projection.memory.status", minor=1),
     )
     note = "against best: as measured runs let expect the ratio of the two, with its 90 % interval"
-    return listed("Best configurations", found.best[:top], columns, note)
+    return listed("Best configurations", result.best[:top], columns, note)
 
 
-def _next_sentence(found: Found) -> str:
-    assert found.next is not None
-    moves = [(name, value) for name, value in found.moved.items() if abs(value) > 0][:_MOVES]
+def _next_sentence(result: Found) -> str:
+    assert result.next is not None
+    moves = [(name, value) for name, value in result.moved.items() if abs(value) > 0][:_MOVES]
     changes = ", ".join(f"{name.removesuffix('_s')} {value:+.3f} s" for name, value in moves)
-    return f"The next layout ({words(found.next.fields)}) takes, for the tokens of one step of the best: {changes}."
+    return f"The next layout ({words(result.next.fields)}) takes, for the tokens of one step of the best: {changes}."
 
 
-def _front_table(found: Found, case: Case) -> Table:
+def _front_table(result: Found, case: Case) -> Table:
     tokens = case.workload.tokens_per_step
 
     def gpus(hit: Hit) -> int:
         return int(hit.fields.get("gpus", case.workload.gpus))
 
-    several = len({gpus(hit) for hit in found.front}) > 1
+    several = len({gpus(hit) for hit in result.front}) > 1
     hours = figure("GPU-hours of 10⁹ tokens", lambda hit: hit.seconds * gpus(hit) / tokens / 3.6e-6, number1)
     columns = (
         text("configuration", lambda hit: (f"{gpus(hit)} GPUs, " if several else "") + words(hit.fields)),
@@ -186,23 +188,23 @@ def _front_table(found: Found, case: Case) -> Table:
     )
     usable = gib(case.cluster.gpu.usable_memory_bytes)
     note = (
-        f"of the {found.counts.projected:,} projected, {usable} GiB usable; what a bound sent away may need less memory: "
+        f"of the {result.counts.projected:,} projected, {usable} GiB usable; what a bound sent away may need less memory: "
         "--objective memory finds the least"
     )
     what = "Time, GPU-hours (money and energy go with them) and memory" if several else "Time against memory"
-    return listed(f"{what}: of what was projected, no other is better in all", found.front, columns, note)
+    return listed(f"{what}: of what was projected, no other is better in all", result.front, columns, note)
 
 
-def _binding_table(found: Found) -> Table:
+def _binding_table(result: Found) -> Table:
     columns = (
         text("a tenth more of", "resource"),
         figure("gain", lambda each: signed(each.gain, 2)),
         text("with", lambda each: ", ".join(f"{name} {value}" for name, value in each.changes), minor=1),
     )
-    return listed("What binds the best", found.binding, columns, "host: by its share of the step")
+    return listed("What binds the best", result.binding, columns, "host: by its share of the step")
 
 
-def as_document(case: Case, found: Found, objective: str, start: Sequence[str]) -> dict[str, Any]:
+def as_document(case: Case, result: Found, objective: str, start: Sequence[str]) -> dict[str, Any]:
     """Returns the whole answer as JSON values."""
     return {
         "schema_version": 1,
@@ -211,28 +213,29 @@ def as_document(case: Case, found: Found, objective: str, start: Sequence[str]) 
         "cluster": case.cluster.name,
         "framework": case.workload.framework,
         "objective": objective,
-        "space": {name: [_plain(value) for value in axis] for name, axis in found.space.axes().items()},
+        "space": {name: [_plain(value) for value in axis] for name, axis in result.space.axes().items()},
         "counts": values(
-            found.counts,
+            result.counts,
             "combinations=points valid=enumerated out_of_memory unsupported bounded_away=bounded projected",
         ),
         "refused": [
-            {"field": key, "expected": text, "combinations": n} for (key, text), n in found.refused.items() if n
+            {"field": key, "expected": text, "combinations": n} for (key, text), n in result.refused.items() if n
         ],
-        "unsupported": dict(found.reasons),
-        **values(found, "gap gap_to_peak=most"),
+        "unsupported": dict(result.reasons),
+        **values(result, "gap gap_to_peak=most"),
         "start": list(start),
-        **values(found, "seconds alike"),
-        "safest": words(found.surest(lambda each: expected.expectation(case, each.projection).high).fields),
-        "measure_first": asdict(measure_first(case, found)),
-        "best": [one(case, each) for each in found.best],
-        "too_close": None if found.close is None else one(case, found.close),
-        "next_layout": {"fields": _fields(found.next.fields), "moved": dict(found.moved)} if found.next else None,
+        **values(result, "seconds alike"),
+        "safest": words(result.surest(lambda each: expected.expectation(case, each.projection).high).fields),
+        "measure_first": asdict(measure_first(case, result)),
+        "best": [one(case, each) for each in result.best],
+        "too_close": None if result.close is None else one(case, result.close),
+        "next_layout": {"fields": _fields(result.next.fields), "moved": dict(result.moved)} if result.next else None,
         "front": [
-            {"fields": _fields(hit.fields), "step_seconds": hit.seconds, "allocated": hit.memory} for hit in found.front
+            {"fields": _fields(hit.fields), "step_seconds": hit.seconds, "allocated": hit.memory}
+            for hit in result.front
         ],
         "binding": [
-            {"resource": each.resource, "gain": each.gain, "changes": dict(each.changes)} for each in found.binding
+            {"resource": each.resource, "gain": each.gain, "changes": dict(each.changes)} for each in result.binding
         ],
     }
 

@@ -28,11 +28,11 @@ class Source:
 
 
 def read_source(options: argparse.Namespace) -> Source:
-    """Returns the file of ``--config``, or the architecture of ``--model``; a file among ``options.read`` is not read
-    again. Raises :class:`InputError` with every mistake."""
+    """Returns the file of ``--config``, or the architecture of ``--model``; a file in ``options.read`` is not read again.
+    Raises :class:`InputError` with every mistake."""
     problems: list[Problem] = []
-    given = pairs(list(options.changes), "command line", problems)
-    framework = given.pop("framework", None)
+    changes = pairs(list(options.changes), "command line", problems)
+    framework = changes.pop("framework", None)
     if options.config is None and options.model is None:
         expected = "--config FILE, or --model NAME|FILE with the flags of a recipe"
         problems.append(Problem("command line", "", "no configuration", expected))
@@ -41,13 +41,13 @@ def read_source(options: argparse.Namespace) -> Source:
     raise_all(problems)
     if options.config is None:
         architecture = replace(load_architecture(options.model), assumed=("framework=megatron-lm",))
-        return Source(_with_framework(architecture, framework), given)
+        return Source(_with_framework(architecture, framework), changes)
     if options.config in options.read:
-        return Source(_with_framework(options.read[options.config], framework), given)
+        return Source(_with_framework(options.read[options.config], framework), changes)
     from projector.intake import detect
 
     takes_overrides = detect.takes_overrides(options.config)
-    typed = {key: literal(str(value)) for key, value in given.items()}
+    typed = {key: literal(str(value)) for key, value in changes.items()}
     loaded = detect.load(
         options.config,
         configs=options.configs,
@@ -60,7 +60,7 @@ def read_source(options: argparse.Namespace) -> Source:
         node_gpus=_node_gpus(options.cluster or options.gpu),
         said={name: value for name, value in read_overrides(options, {}, []).recipe.items() if name in SIZES},
     )
-    return Source(_with_framework(loaded, framework), {} if takes_overrides else given)
+    return Source(_with_framework(loaded, framework), {} if takes_overrides else changes)
 
 
 def _with_framework(loaded: Loaded, framework: object) -> Loaded:
@@ -79,19 +79,19 @@ def _node_gpus(name: str | None) -> int | None:
         return None
 
 
-def _script_arguments(given: Sequence[str]) -> list[str]:
+def _script_arguments(words: Sequence[str]) -> list[str]:
     """Returns the words of ``--args``; one quoted text is split as a shell would (``--args "--tp 8"``)."""
     try:
-        return shlex.split(given[0]) if len(given) == 1 else list(given)
+        return shlex.split(words[0]) if len(words) == 1 else list(words)
     except ValueError as error:
-        raise InputError([Problem("--args", "", given[0], f"words ({error})")]) from None
+        raise InputError([Problem("--args", "", words[0], f"words ({error})")]) from None
 
 
 def _environment(words: Sequence[str]) -> dict[str, str]:
     """Returns ``NAME=value`` words as a mapping."""
-    wrong = [word for word in words if not re.fullmatch(r"[A-Za-z_]\w*=.*", word, re.DOTALL)]
-    if wrong:
-        raise InputError(Problem("--env", "", word, "NAME=VALUE") for word in wrong)
+    malformed = [word for word in words if not re.fullmatch(r"[A-Za-z_]\w*=.*", word, re.DOTALL)]
+    if malformed:
+        raise InputError(Problem("--env", "", word, "NAME=VALUE") for word in malformed)
     return dict(word.split("=", 1) for word in words)
 
 

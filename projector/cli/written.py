@@ -325,7 +325,7 @@ def _pytorchjob(load: Workload, cluster: Cluster) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text of several lines as it stands, and nothing as a reference to what stands above."""
+    """Writes text of several lines as it stands, and repeats a value instead of referring to an earlier one."""
 
     def ignore_aliases(self, _: object) -> bool:
         return True

@@ -121,7 +121,7 @@ def knows_gpu(name: str) -> bool:
 
 
 def knows_cluster(name: str) -> bool:
-    """Returns whether ``name`` is in the catalogue, or the path of a file."""
+    """Returns whether ``name`` is a cluster of the catalogue, a rented machine, or the path of a file."""
     return name in cluster_names() or bool(machine_of(name)) or (is_path(name) and Path(name).is_file())
 
 

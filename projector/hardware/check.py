@@ -15,7 +15,7 @@ _STEM = re.compile(r"[^/\\\x00-\x1f]{1,80}")
 
 
 def problems(cluster: object, where: str = "") -> tuple[Problem, ...]:
-    """Returns every mistake of ``cluster``. Empty: it can be projected on."""
+    """Returns every mistake of ``cluster``; none where it can be projected on."""
     type_mistakes = of_type(cluster, Cluster, where, "cluster.")
     if type_mistakes or not isinstance(cluster, Cluster):
         return tuple(type_mistakes)

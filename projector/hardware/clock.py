@@ -42,10 +42,10 @@ def settle(
         return gpu, efficiency
     factor = (watts / gpu.tdp_watts) ** (1 / 3) if watts is not None and capped else math.inf
     held = math.inf if mhz is None else min(mhz, gpu.boost_clock_mhz) / gpu.peak_clock_mhz
-    shares = {key: min(_share(efficiency, key) * factor, held) for key in _keys(efficiency)}
+    shares = {key: min(_share(efficiency, key) * factor, held) for key in _clock_keys(efficiency)}
     words = [] if mhz is None else [f"clock held at {mhz:g} MHz"]
     words += [f"power capped at {watts:g} of {gpu.tdp_watts:g} W"] if capped else []
-    gains = {} if mhz is None else dict.fromkeys(_gains(efficiency), 0.0)
+    gains = {} if mhz is None else dict.fromkeys(_gain_keys(efficiency), 0.0)
     return _with_shares(gpu, efficiency, shares, gains, ", ".join(words))
 
 
@@ -54,12 +54,12 @@ def sustained_mhz(gpu: Gpu, efficiency: Efficiency) -> float:
     return _share(efficiency, _MATRIX) * gpu.peak_clock_mhz
 
 
-def _keys(efficiency: Efficiency) -> tuple[str, ...]:
+def _clock_keys(efficiency: Efficiency) -> tuple[str, ...]:
     stated = (key for key in efficiency.parameters if key.startswith("clock."))
     return tuple(dict.fromkeys((_MATRIX, *stated)))
 
 
-def _gains(efficiency: Efficiency) -> tuple[str, ...]:
+def _gain_keys(efficiency: Efficiency) -> tuple[str, ...]:
     """Returns the parameters by which a clock rises above the sustained one: idle units, short runs. A held clock does
     neither."""
     usual = ("attention.forward.power", "attention.backward.power", "gemm.burst", "grouped.burst")

@@ -52,14 +52,9 @@ class Applied:
     stated: tuple[str, ...] = ()
 
 
-def apply(path: str | Path, cluster: Cluster) -> Cluster:
-    """Returns ``cluster`` with the values of a Primus hardware file. Raises InputError with every mistake in it."""
-    return read(path, cluster).cluster
-
-
 def read(path: str | Path, cluster: Cluster, without: str = "") -> Applied:
-    """Does as :func:`apply`, and returns the keys that have no effect, too. An empty ``hardware_config`` changes
-    nothing. ``without``: a key that is passed over."""
+    """Returns ``cluster`` with the values of a Primus hardware file, and the keys with and without effect; the key
+    ``without`` is passed over, an empty ``hardware_config`` changes nothing. Raises InputError with every mistake."""
     where = str(path)
     top = read_mapping(Path(path))
     section = top.get("hardware_config")
@@ -83,7 +78,7 @@ def read(path: str | Path, cluster: Cluster, without: str = "") -> Applied:
     without_pod = () if "pod_size" in values else ("cluster_bw", "cluster_lat")
     ignored = tuple(key for key in section if key in (*unused, *without_pod))
     return Applied(
-        _changed(cluster, values, where, ignored), ignored, tuple(key for key in values if key not in ignored)
+        _with_values(cluster, values, where, ignored), ignored, tuple(key for key in values if key not in ignored)
     )
 
 
@@ -126,7 +121,7 @@ def _number(value: object) -> float | None:
         return None
 
 
-def _changed(base: Cluster, values: Mapping[str, Any], where: str, ignored: tuple[str, ...]) -> Cluster:
+def _with_values(base: Cluster, values: Mapping[str, Any], where: str, ignored: tuple[str, ...]) -> Cluster:
     if not values and not ignored:
         return base
     size = values.get("node_size", base.gpus_per_node)

@@ -12,7 +12,7 @@ from projector.parameter import parameter
 BETTER = parameter(1.1, kind="assumed", source="a tenth more of a resource: convention of a sensitivity")
 
 
-def _computing(gpu: Gpu, factor: float) -> Gpu:
+def _with_faster_units(gpu: Gpu, factor: float) -> Gpu:
     return replace(
         gpu,
         peak={name: factor * value for name, value in gpu.peak.items()},
@@ -25,7 +25,7 @@ def _computing(gpu: Gpu, factor: float) -> Gpu:
 #: What may be scaled of a cluster, by its word. ``memory_capacity``: the memory that a process can get.
 SCALES: Mapping[str, Callable[[Cluster, float], Cluster]] = MappingProxyType(
     {
-        "flops": lambda c, x: replace(c, gpu=_computing(c.gpu, x)),
+        "flops": lambda c, x: replace(c, gpu=_with_faster_units(c.gpu, x)),
         "memory_bandwidth": lambda c, x: replace(c, gpu=replace(c.gpu, memory_bandwidth=x * c.gpu.memory_bandwidth)),
         "memory_capacity": lambda c, x: replace(
             c, gpu=replace(c.gpu, usable_memory_bytes=x * c.gpu.usable_memory_bytes)

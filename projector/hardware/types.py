@@ -1,4 +1,4 @@
-"""Devices, fabrics and clusters as values. SI units: seconds, bytes, FLOP/s, bytes/s (names carry a unit otherwise).
+"""Describes devices, fabrics and clusters as values. SI units: seconds, bytes, FLOP/s, bytes/s (names carry others).
 
 A field says itself how files of hardware state it: readers, writers and checks are made from that
 (:class:`projector.hardware.yaml_file.Reader`).

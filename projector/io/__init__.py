@@ -1,1 +1,1 @@
-"""Files in and out: bounded reading, whole-or-nothing writing, typed documents. What is wrong is said all at once."""
+"""Reads and writes files: bounded reading, whole-or-nothing writing, typed documents. All mistakes are reported at once."""

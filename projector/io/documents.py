@@ -117,7 +117,7 @@ def _yaml(text: str, where: str) -> Any:
 
 
 class _Beyond(ValueError):
-    """A document past one of the bounds above."""
+    """Raised for a document past one of the bounds above."""
 
     def __init__(self, node: Any, found: str) -> None:
         self.place = f"line {node.start_mark.line + 1}" if node is not None else ""
@@ -143,7 +143,7 @@ def _strict() -> Any:
             self._tags: dict[str, str] = {}
 
         def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-            """Returns the type of a plain word, found once: a table repeats its words."""
+            """Returns the type of a plain word, resolved once for each word, since a table repeats its words."""
             if kind is not yaml.ScalarNode or not implicit[0]:
                 return super().resolve(kind, value, implicit)
             if value not in self._tags:

@@ -88,12 +88,11 @@ def read_yaml(path: str | Path, expected: str = "a readable YAML file") -> Any:
 
 
 def listed_in(path: Path, key: str) -> tuple[str, ...]:
-    """Returns the texts listed at ``key`` of a YAML file; one in brackets is read without parsing the rest of the
-    file."""
+    """Returns the texts listed at ``key`` of a YAML file; a list in brackets is read without parsing the whole file."""
     text = read_text(path)
     brackets = re.search(rf"^{key}:\s*(\[[^\]]*\])", text, re.MULTILINE)
-    found = parse_yaml(brackets[1], str(path)) if brackets else read_yaml(path).get(key, ())
-    return tuple(map(str, found))
+    texts = parse_yaml(brackets[1], str(path)) if brackets else read_yaml(path).get(key, ())
+    return tuple(map(str, texts))
 
 
 def write_whole(path: str | Path, content: bytes | str) -> None:
@@ -134,7 +133,7 @@ def write_figure(path: str | Path, figure: Any) -> None:
 
 
 def figure_problems(path: Path) -> list[Problem]:
-    """Returns why no picture can stand at ``path``: an ending that is of no format, a folder that is missing."""
+    """Returns why no picture can be written to ``path``: an ending that is of no format, a folder that is missing."""
     problems = []
     if path.suffix.lower() not in _FIGURES:
         problems.append(Problem(str(path), "", path.suffix or "no ending", f"one of {', '.join(_FIGURES)}"))

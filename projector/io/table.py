@@ -94,19 +94,19 @@ def figure(title: str, of: Of, shown: Callable[[Any], str] = str, help: str = ""
     return Cell(Column(title, help=help, minor=minor), of, shown)
 
 
-def columns(made: Sequence[Cell]) -> tuple[Column, ...]:
-    return tuple(each.column for each in made)
+def columns(shown: Sequence[Cell]) -> tuple[Column, ...]:
+    return tuple(each.column for each in shown)
 
 
-def cells(made: Sequence[Cell], item: object) -> tuple[str, ...]:
+def cells(shown: Sequence[Cell], item: object) -> tuple[str, ...]:
     """Returns the text of one item in each column."""
-    return tuple(each(item) for each in made)
+    return tuple(each(item) for each in shown)
 
 
-def listed(title: str, items: Iterable[T], made: Sequence[Cell], note: str = "", *, detail: bool = False) -> Table:
+def listed(title: str, items: Iterable[T], shown: Sequence[Cell], note: str = "", *, detail: bool = False) -> Table:
     """Returns a table with one line for each item."""
-    rows = tuple(cells(made, item) for item in items)
-    return Table(title=title, columns=columns(made), rows=rows, note=note, detail=detail)
+    rows = tuple(cells(shown, item) for item in items)
+    return Table(title=title, columns=columns(shown), rows=rows, note=note, detail=detail)
 
 
 def without(table: Table, *dropped: int) -> Table:

@@ -75,7 +75,7 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Own:
+class _OwnSizes:
     """A mixer with sizes of its own."""
 
     def differs(self) -> dict[str, object]:
@@ -83,7 +83,7 @@ class _Own:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mamba1(_Own):
+class Mamba1(_OwnSizes):
     """Selective scan (arXiv:2312.00752). ``inner``: channels; ``norms`` of steps, B and C (Jamba, arXiv:2403.19887)."""
 
     inner: int
@@ -105,7 +105,7 @@ class Mamba1(_Own):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mamba2(_Own):
+class Mamba2(_OwnSizes):
     """Chunked state-space duality (arXiv:2405.21060), as Megatron-LM's mixer core/ssm/mamba_mixer.py."""
 
     mamba_num_heads: int
@@ -139,7 +139,7 @@ class Mamba2(_Own):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatedDeltaNet(_Own):
+class GatedDeltaNet(_OwnSizes):
     """Gated delta rule (arXiv:2412.06464), Megatron-LM core/ssm/gated_delta_net; names are its arguments."""
 
     linear_num_key_heads: int
@@ -171,7 +171,7 @@ class GatedDeltaNet(_Own):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KimiDelta(_Own):
+class KimiDelta(_OwnSizes):
     """Kimi Delta Attention (arXiv:2510.26692): a decay of every channel. ``gate_rank``: of the output gate (None: full);
     ``head_dim``: width of a key, ``value_dim``: of a value and rank of the decay (None: as keys); ``num_key_heads`` (None:
     as many as of values); ``fused``: one projection of the layer's input, not one each."""
@@ -214,7 +214,7 @@ class KimiDelta(_Own):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lightning(_Own):
+class Lightning(_OwnSizes):
     """Lightning attention (arXiv:2501.08313): linear attention with a fixed decay of each head and an output gate."""
 
     num_heads: int
@@ -234,7 +234,7 @@ class Lightning(_Own):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShortConvolution(_Own):
+class ShortConvolution(_OwnSizes):
     """Gated short convolution (LFM2; transformers models/lfm2): two gates around a depthwise convolution."""
 
     conv_width: int = 3

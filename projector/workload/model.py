@@ -201,7 +201,7 @@ class Model(HashedOnce):
     def layer_kinds(self) -> tuple[LayerKind, ...]:
         """Returns one :class:`LayerKind` per decoder layer, in order (MTP layers are not among them)."""
         if not self.attn_res_block_size:
-            return self._in_stack(self._kinds())
+            return self._beside_encoder(self._kinds())
         return tuple(replace(kind, residual_candidates=self.candidates(i)) for i, kind in enumerate(self._kinds()))
 
     @cached_property
@@ -215,7 +215,7 @@ class Model(HashedOnce):
         kinds[0] = replace(kinds[0], first=True)
         return (*kinds[:-1], replace(kinds[-1], last=True))
 
-    def _in_stack(self, kinds: tuple[LayerKind, ...]) -> tuple[LayerKind, ...]:
+    def _beside_encoder(self, kinds: tuple[LayerKind, ...]) -> tuple[LayerKind, ...]:
         """Returns ``kinds`` beside an encoder: each attends to it, the first makes relative positions for all."""
         if self.encoder is not None:
             kinds = tuple(replace(kind, cross=True) for kind in kinds)
@@ -231,7 +231,7 @@ class Model(HashedOnce):
     def _kinds(self) -> tuple[LayerKind, ...]:
         if self.hybrid_layer_pattern is not None:
             letters = layer_pattern.expand(self.hybrid_layer_pattern)
-            return tuple(self._alone(each, letters[:i].count("Z")) for i, each in enumerate(letters))
+            return tuple(self._single_module(each, letters[:i].count("Z")) for i, each in enumerate(letters))
         freq = self.moe.moe_layer_freq if self.moe else (0,) * self.num_layers
         shares = self.cla_share_factor > 1 or self.num_kv_shared_layers
         if not any((self.mixer_pattern, self.per_layer, self.full_attention, self.compressed, shares)):
@@ -263,7 +263,7 @@ class Model(HashedOnce):
         differs: dict[str, Any] = kind.differs()
         return replace(self, **differs) if differs else self
 
-    def _alone(self, letter: str, shared: int) -> LayerKind:
+    def _single_module(self, letter: str, shared: int) -> LayerKind:
         """Returns the layer of a letter of a hybrid pattern. ``shared``: layers before it that have shared blocks."""
         if letter == "Z" and self.mamba is not None and self.shared_blocks is not None:
             block = shared % self.shared_blocks.num_mem_blocks

@@ -20,7 +20,7 @@ from projector.workload.workload import Workload
 
 
 def problems(workload: Workload, where: str = "", split: bool | None = None) -> tuple[Problem, ...]:
-    """Returns every mistake of ``workload``. Empty: it can be laid out, though a model may still not support it.
+    """Returns every mistake of ``workload``; where there is none it can be laid out, though a model may not support it.
     ``split``: the rule for layers that do not divide, where the recipe leaves it to the framework.
 
     When types are wrong or numbers out of range only these are listed: what divides what means nothing then.
@@ -85,7 +85,7 @@ they stay so."""
 
 
 def known(workload: Workload) -> bool:
-    """Returns whether all single values but the number of GPUs were looked at before: those of a search differ in sizes
+    """Returns whether all single values but the number of GPUs were checked before: workloads of a search differ in sizes
     alone."""
     if getattr(workload, "__dict__", _NOTHING).get(_KNOWN):
         return True
@@ -117,7 +117,7 @@ _SMALL = 1_000_000  # what every size may be, see LIMITS
 
 
 def plain_sizes(recipe: Recipe) -> tuple[int, ...]:
-    """Returns the :data:`LAYOUT_SIZES` of ``recipe``; nothing where one of them is no whole number that any size may be."""
+    """Returns the :data:`LAYOUT_SIZES` of ``recipe``; nothing where one is not a whole number from 1 to 1,000,000."""
     sizes: tuple[int, ...] = _sizes(recipe)
     return sizes if {*map(type, sizes)} == {int} and min(sizes) >= 1 and max(sizes) <= _SMALL else ()
 

@@ -131,15 +131,14 @@ def find(text: str) -> str | None:
 
 
 def expected(text: str) -> str:
-    """Returns what to tell somebody who wrote ``text`` for a model name."""
+    """Returns what to expect of somebody who wrote ``text`` for a model name."""
     guess = find(text)
     return f"a zoo name; nearest: {guess}" if guess else nearest(text, names())
 
 
 @cache
 def _files() -> Mapping[str, Path]:
-    """Returns the file of each entry by the entry's name, from the lines ``name: …`` alone: who asks for one model
-    waits for one file to be parsed."""
+    """Returns the file of each entry by its name, from the lines ``name: …`` alone: one model takes parsing one file."""
     return {
         name: path
         for path in sorted((Path(__file__).parent / "zoo").glob("*.yaml"))

@@ -26,7 +26,7 @@ INSIDE = {"tp": 4, "pp": 2, "ep": 4, "etp": 1, "sequence_parallel": True}  # gro
 def cluster(folder: Path, **values: object) -> Cluster:
     file = folder / "hardware.yaml"
     file.write_text("hardware_config:\n" + "".join(f"  {key}: {value}\n" for key, value in values.items()))
-    return primus.apply(file, MI325X)
+    return primus.read(file, MI325X).cluster
 
 
 def on(found: Cluster, kind: str, shape: GroupShape, nbytes: float) -> float:

@@ -81,20 +81,20 @@ hardware_config:
 
 
 def test_fewer_adapters_keep_the_rate_of_one(tmp_path) -> None:
-    cluster = primus.apply(write(tmp_path, "hardware_config: {nics_per_node: 2}"), catalogue.cluster("h100"))
+    cluster = primus.read(write(tmp_path, "hardware_config: {nics_per_node: 2}"), catalogue.cluster("h100")).cluster
     assert cluster.inter.bandwidth == pytest.approx(12.5e9)
 
 
 @pytest.mark.parametrize("text", ["hardware_config:\n", "hardware_config: {}\nother: 1\n"])
 def test_files_without_values_change_nothing(tmp_path, text: str) -> None:
     base = catalogue.cluster("mi300x")
-    assert primus.apply(write(tmp_path, text), base) == base
+    assert primus.read(write(tmp_path, text), base).cluster == base
 
 
 def test_all_mistakes_at_once(tmp_path) -> None:
     text = "hardware_config: {node_bandwith: 3, node_bw: fast, nics_per_node: 2.5, node_topology: torus, bw_eff: 1.7}"
     with pytest.raises(InputError) as caught:
-        primus.apply(write(tmp_path, text), catalogue.cluster("mi300x"))
+        primus.read(write(tmp_path, text), catalogue.cluster("mi300x"))
     keys = [problem.key.removeprefix("hardware_config.") for problem in caught.value.problems]
     assert sorted(keys) == ["bw_eff", "nics_per_node", "node_bandwith", "node_bw", "node_topology"]
     assert any("node_bw" in problem.expected for problem in caught.value.problems)
@@ -102,7 +102,7 @@ def test_all_mistakes_at_once(tmp_path) -> None:
 
 def test_a_list_is_refused(tmp_path) -> None:
     with pytest.raises(InputError, match="mapping"):
-        primus.apply(write(tmp_path, "hardware_config: [1]"), catalogue.cluster("mi300x"))
+        primus.read(write(tmp_path, "hardware_config: [1]"), catalogue.cluster("mi300x"))
 
 
 # Systems of transformer-perf-estimates: read in their own words, refused in one error, and as fast as they say.
