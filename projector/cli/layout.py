@@ -56,7 +56,7 @@ def jobs(options: argparse.Namespace) -> int:
 
 
 def held(case: Case, options: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
-    """Returns the fields that a search would set and that flags hold, each to its value."""
+    """Returns the fields that a search would set and that flags fix, each with its value."""
     from projector.search.space import searched
 
     free, recipe = searched(case.workload), case.workload.recipe

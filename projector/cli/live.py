@@ -90,7 +90,7 @@ def asked(options: argparse.Namespace) -> bool:
 
 @contextmanager
 def kept(options: argparse.Namespace) -> Iterator[None]:
-    """Times layers for ``--benchmark-gpus`` without a file, too; such times live as long as the command."""
+    """Gives ``--benchmark-gpus`` without a file a temporary one, so that its times live as long as the command."""
     if options.load_benchmark and options.benchmark_gpus:
         raise InputError(
             [Problem("--benchmark-gpus", "", options.benchmark_gpus, "no --load-benchmark: it times nothing")]

@@ -94,7 +94,7 @@ def _show_projections(options: argparse.Namespace) -> None:
     from projector.cli.inputs import blamed, read_case
     from projector.cli.layout import laid_out
     from projector.cli.trace import write_trace
-    from projector.cli.unfelt import idle_flags, unfelt
+    from projector.cli.unfelt import idle_flags, idle_keys
     from projector.io.terminal import show
 
     runs.prepare(options)
@@ -110,7 +110,7 @@ def _show_projections(options: argparse.Namespace) -> None:
             refuse_assumed(case.workload, run.first, case.assumed)
         simulated = run.by_mode.get(SIMULATE)
         idle = idle_flags(case, simulated, options.overrides) if simulated else ()
-        case = replace(case, notes=(*case.notes, *unfelt(case, options)), moot=(*case.moot, *idle))
+        case = replace(case, notes=(*case.notes, *idle_keys(case, options)), moot=(*case.moot, *idle))
     if asked(options) and BENCHMARK in run.by_mode:
         case = replace(case, known=case.known.after_timing(run.first, run.by_mode[BENCHMARK]))
     if options.trace:

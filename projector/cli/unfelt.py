@@ -20,7 +20,7 @@ from projector.workload.recipe import Recipe
 _OPTIONAL_FIELDS = frozenset(each.name for each in fields(Recipe) if each.default is None)
 
 
-def unfelt(case: Case, options: argparse.Namespace) -> Iterator[str]:
+def idle_keys(case: Case, options: argparse.Namespace) -> Iterator[str]:
     """Yields ``FILE: without effect on this run: KEY (why)``, found by projecting the run without each key of the file."""
     file = options.hardware_config
     if not file:

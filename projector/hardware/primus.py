@@ -39,7 +39,7 @@ def keys() -> Mapping[str, Any]:
 
 
 def felt_by(key: str) -> str:
-    """Returns which collectives a key changes; empty where it changes all of them."""
+    """Returns which collectives a key of the file changes; empty where it changes all of them."""
     return str({**keys()["numbers"], **keys()["words"]}[key].get("felt_by", ""))
 
 
