@@ -55,8 +55,8 @@ def source(made: Made) -> MegatronSource:
 
 
 def runnable(made: Made) -> MegatronSource | None:
-    """Returns the same where every kind of layer of ``made`` runs forward and backward on one micro-batch; None where
-    one does not, since this release lacks a kernel or a layer."""
+    """Returns Megatron-Core's parts where every kind of layer of ``made`` runs forward and backward on one micro-batch;
+    None where one does not, since this release lacks a kernel or a layer."""
     try:
         megatron = source(made)
         for kind in dict.fromkeys(made.model.layer_kinds):

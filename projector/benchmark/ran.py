@@ -117,8 +117,8 @@ class Ran:
         return self._here.phase(part.block.forward), self._here.phase(part.backward)
 
     def recorded(self, key: str, wanted: PartWanted | None) -> tuple[tuple[float | None, float], ...]:
-        """Returns, for forward and backward of such a block, the seconds by recorded tables (None where the GPU has
-        none), and the share of its kernels' time that these tables cover."""
+        """Returns, for forward and backward of a block in the timed run, the seconds by recorded tables (None where the GPU
+        has none), and the share of its kernels' time that these tables cover."""
         part = self._part(key, wanted)
         return tuple(self._here.recorded(ops) for ops in (part.block.forward, part.backward))
 

@@ -21,7 +21,7 @@ def write(content: Mapping[str, Any]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Returns ``value`` as JSON can hold it: sets and tuples as lists, NumPy numbers as Python's, infinity as None."""
+    """Returns ``value`` as JSON can hold it: sets, tuples as lists, NumPy numbers as Python's, infinity and NaN as None."""
     if isinstance(value, float) and not abs(value) < float("inf"):
         return None
     if isinstance(value, Mapping):

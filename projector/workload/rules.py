@@ -57,7 +57,7 @@ def undivided(size: int, by: int, name: str) -> list[Dividend]:
 
 
 def _stated(item: Model, names: Iterable[str]) -> str:
-    """Returns those of the fields ``names`` that hold something."""
+    """Returns which of the fields ``names`` hold something."""
     return ", ".join(name for name in names if getattr(item, name))
 
 
