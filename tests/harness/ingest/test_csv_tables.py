@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 from asked import put, refusal, says
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tabled import tabled
 
 from harness.__main__ import main
 from harness.evidence import dataset, run_text
 from harness.evidence.ingest import stream
-from harness.evidence.ingest.command import ingest, load, stream_table
+from harness.evidence.ingest.command import ingest, stream_table
 from harness.evidence.ingest.configured import Memory
 from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.csvtable import CsvTable
@@ -63,11 +61,6 @@ def test_a_list_of_numbers_is_no_table(name: str, tmp_path: Path, capsys: pytest
     assert "found 'a, b', expected columns of a run" in capsys.readouterr().err
 
 
-def test_our_own_shielded_cells_are_read_as_they_were(tmp_path: Path) -> None:
-    path = put(tmp_path / "t.csv", "id,gpu\n'=a,h100\n'plain,h100\n''-b,h100\n")
-    assert [run.id for run in load(path).runs] == ["=a", "'plain", "'-b"]
-
-
 SLIPS = f"""{HEADER},tgs,memory_gb,date
 ok,llama3_8b,H100,64,8192,1,128,2,1,1,bf16,4,Megatron-LM,,70,2025/02/28
 ms,llama3_8b,H100,64,8192,1,128,2,1,1,bf16,4000,Megatron-LM,,70,May 2025
@@ -101,20 +94,6 @@ def test_remembered_configurations_change_nothing(seed: int, tmp_path: Path) -> 
     again = [(run, report_of(run, record)) for run, record in converted(records(), ImportMap(), Memory())]
     small = [(run, report_of(run, record)) for run, record in converted(records(), ImportMap(), Memory(3))]
     assert plain == again == small
-
-
-CELLS = st.sampled_from(["", "8", "none", "full", "bf16", "llama3_8b", "H100", "yes", "2025-02-30", "1k", "-", "x"])
-
-
-@settings(max_examples=30)
-@given(st.lists(st.tuples(*[CELLS] * 6), min_size=2, max_size=12))
-def test_remembered_configurations_change_nothing_of_any_table(tmp_path_factory, rows: list[tuple[str, ...]]) -> None:
-    path = tmp_path_factory.mktemp("t") / "t.csv"
-    body = "\n".join(",".join(("r" + str(i), *row)) for i, row in enumerate(rows))
-    path.write_text(f"id,model,gpu,tp,recompute,precision,date\n{body}\n")
-    plain = [(run, report_of(run, record)) for run, record in converted(CsvTable(path).records(), ImportMap())]
-    again = [(run, report_of(run, rec)) for run, rec in converted(CsvTable(path).records(), ImportMap(), Memory())]
-    assert plain == again
 
 
 @pytest.mark.parametrize("packed", [False, True])

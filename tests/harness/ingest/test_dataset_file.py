@@ -109,12 +109,6 @@ def test_a_row_with_a_problem_may_lack_model_and_recipe(tmp_path: Path) -> None:
         _ = run.workload
 
 
-def test_strict_and_loose_are_told_apart() -> None:
-    assert dataset.is_strict([{"id": "a", "stack": {}, "measured": {}}])
-    assert not dataset.is_strict([{"id": "a", "metrics": {}}])
-    assert not dataset.is_strict({"runs": []})
-
-
 def test_the_checked_in_runs_are_many_and_small(root: Path) -> None:
     runs = dataset.read(root / "measured" / "runs")
     assert len(runs) > 1000

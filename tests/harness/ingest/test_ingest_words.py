@@ -18,12 +18,6 @@ def test_recompute(text: str, expected: dict[str, object]) -> None:
     assert row.unread == ()
 
 
-@pytest.mark.parametrize("text", ["null", "not stated", "not stated in README (recipe default)", "unknown"])
-def test_recompute_that_is_not_stated_stays_open(text: str) -> None:
-    found = read("recompute", text)
-    assert (dict(found.settings), found.unread, found.understood) == ({}, (), True)
-
-
 FULL = "optim_grads_params"
 
 
@@ -69,11 +63,6 @@ def test_a_group_of_a_node_is_all_ranks_on_one_node() -> None:
     assert (run.recipe.data_parallel_sharding, run.recipe.data_parallel_shard_size) == (FULL, None)
 
 
-def test_layerwise_muon_and_nonsense() -> None:
-    assert read("sharding", "layer-wise distributed Muon (dist_muon)").settings["optimizer"] == "dist_muon"
-    assert "sharding text not understood: 'something'" in one(**record(zero="something"))[0].problem
-
-
 def test_recompute_that_no_field_holds_is_refused() -> None:
     assert "no equivalent" in one(**record(recompute="remat_policy minimal_offloaded"))[0].problem
     kept = one(**record(recompute="remat_policy save_dot_except_mlpwi", framework="MaxText"))[0].recipe
@@ -116,18 +105,10 @@ def test_layers_of_another_precision(text: str, start: int, end: int) -> None:
     assert (recipe.num_layers_at_start_in_bf16, recipe.num_layers_at_end_in_bf16) == (start, end)
 
 
-def test_precision_of_nothing() -> None:
-    assert one(**record(precision="quantised somehow"))[0].problem == "precision not understood: 'quantised somehow'"
-
-
 @pytest.mark.parametrize(("key", "value", "backend"), tabled("readers", "attention"))
 def test_attention(key: str, value: object, backend: str) -> None:
     run, row = one(**record(other={key: value}))
     assert (run.recipe.attention_backend, row.unread) == (backend, ())
-
-
-def test_a_kernel_that_is_not_modelled_is_said() -> None:
-    assert one(**record(other={"attention": "FlexAttention"}))[0].unread == ("attention: FlexAttention",)
 
 
 def test_graphs_of_modules_and_what_their_switch_says() -> None:

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
 
-from harness.evidence.ingest.dialects import read_log, read_records_of_log
+from harness.evidence.ingest.dialects import read_records_of_log
 from harness.evidence.ingest.logs.build import state_of
-from harness.evidence.ingest.logs.clock import CLOCK, STAMP, Clock, taken
-from harness.evidence.ingest.logs.dialect import Dialect
+from harness.evidence.ingest.logs.clock import CLOCK, STAMP, taken
 from harness.evidence.ingest.steady import REASONS, steady_state
 
 
@@ -25,15 +24,6 @@ def step(tmp_path: Path, text: str) -> float:
 
 def clock(seconds: int) -> str:
     return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-
-
-def test_a_clock() -> None:
-    watch = Clock()
-    assert [watch.since(*at) for at in ((1, 10.0), (2, 20.0), (3, 40.0))] == [None, None, (15.0, 2)]
-    assert watch.since(2, 45.0) is None  # another writer's: the first one's goes on
-    assert watch.since(4, 62.0) == (22.0, 1)
-    assert watch.since(9, 3.0) is None  # a new start
-    assert watch.since(10, 33.0) == (30.0, 1)
 
 
 def test_a_number_printed_late_waits_for_its_batch(tmp_path: Path) -> None:
@@ -81,33 +71,6 @@ def test_clocks_of_all_forms(text: str, seconds: float) -> None:
     match = re.search(forms, text)
     said = {name: word for name, word in match.groupdict().items() if word is not None}
     assert (taken(said), said) == (seconds, {})
-
-
-def test_a_trainer_with_a_clock_is_a_table(tmp_path: Path) -> None:
-    barred = Dialect(name="barred", steps={"# ": r"# (?P<step>[0-9.]+k?) \[$clock<"})
-    lines = [(i, f"# {i} [{i * 7 // 60:02d}:{i * 7 % 60:02d}<") for i in range(1, 40)]
-    found = [event.seconds for event in barred.events(lines) if hasattr(event, "seconds")]
-    assert set(found) == {7.0}
-    coarse = [(i, f"# {1 + i / 100:.1f}k [{i * 7 // 60:02d}:{i * 7 % 60:02d}<") for i in range(1, 900)]
-    far = [event.seconds for event in barred.events(coarse) if hasattr(event, "seconds")]
-    assert far  # a hundred steps are a grain: twenty of them pass between two readings
-    assert far == pytest.approx([0.7] * len(far), rel=0.06)
-
-
-def test_what_another_rank_prints_late_is_no_new_start(tmp_path: Path) -> None:
-    """The training time so far, each line a second time behind the next one."""
-    lines = [f"step:{i}/90 train_time:{i * 6000 + 40 * (i % 5)}ms step_avg:6000.00ms\n" for i in range(30)]
-    text = "".join(one + other for one, other in zip(lines, ["", *lines], strict=False))
-    plain, twice = step(tmp_path, "".join(lines)), step(tmp_path, text)
-    assert twice == plain == pytest.approx(6.0, rel=0.01)
-
-
-def test_a_line_may_hold_several_settings(tmp_path: Path) -> None:
-    head = "world_size:8 grad_accum_steps:1\ntrain_batch_tokens:524288 train_seq_len:1024 iterations:20000\n"
-    steps = "".join(f"step:{i}/90 train_loss:2.1 train_time:{i * 500}ms step_avg:500.00ms\n" for i in range(30))
-    (log,) = read_log(put(tmp_path / "a.log", head + steps), incomplete=True).logs
-    assert (log.run.gpus, log.run.measured.tgs) == (8, pytest.approx(524288 / 0.5 / 8))
-    assert log.run.switches == {"global_batch_size": 512, "seq_length": 1024}
 
 
 def test_micro_batches_that_every_rank_prints_are_summed_once(tmp_path: Path) -> None:
@@ -174,17 +137,6 @@ def test_two_levels_are_no_outliers() -> None:
     assert state.kept == 495
     assert state.drift == pytest.approx(2.351 / 2.511 - 1, abs=1e-3)
     assert state.value == pytest.approx(2.351, abs=0.002)
-
-
-def test_the_interval_covers_the_median_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(7)
-    hits = 0
-    for _ in range(200):
-        state = steady_state(np.concatenate([np.full(5, 2.0), rng.lognormal(0.0, 0.02, 60)]))
-        assert state.low is not None
-        assert state.high is not None
-        hits += state.low <= 1.0 <= state.high
-    assert 0.83 <= hits / 200 <= 0.97
 
 
 def test_the_interval_is_that_of_resampling() -> None:

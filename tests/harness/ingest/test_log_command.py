@@ -33,35 +33,9 @@ def test_what_was_ingested_is_evaluated(tmp_path: Path) -> None:
     assert "megatron_b" in (results / "results.csv").read_text()
 
 
-def test_logs_tables_and_documents_together(tmp_path: Path) -> None:
-    beside = put(tmp_path / "beside.yaml", "{model: llama3.1_8b, recipe: {micro_batch_size: 2}}")
-    table = tmp_path / "table.csv"
-    table.write_text(
-        "model,gpu,gpus,seq_length,mbs,gbs,tp,pp,cp,precision,Tokens/s/GPU,framework\n"
-        "llama3_8b,H100,8,8192,1,128,2,1,1,bf16,9000,Megatron-LM\n"
-    )
-    out = tmp_path / "all.yaml"
-    inputs = [str(LOGS / "tprimat.json"), str(table), str(LOGS / "torchtitan.log")]
-    wrong = main(["ingest", *inputs, "--recipe", str(beside), "--out", str(out), "--no-plot"])
-    assert wrong == 2  # torchtitan's batch is 4, the file says 2: the others are written
-    assert [run.gpu for run in read(out)] == ["mi300x", "h100_sxm"]
-    out.unlink()
-    assert main(["ingest", *inputs[:2], "--recipe", str(beside), "--out", str(out), "--no-plot"]) == 0
-    assert [run.gpu for run in read(out)] == ["mi300x", "h100_sxm"]
-
-
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
     assert main(["ingest", *arguments]) == 2
     return capsys.readouterr().err.strip().splitlines()
-
-
-def test_arguments_that_deny_the_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "x.log"
-    path.write_text((LOGS / "megatron_c.log").read_text().replace("batch size:   128", "batch size:   256"))
-    out = tmp_path / "out"
-    (line,) = refused(capsys, str(path), "--gpu", "mi300x", "--out", str(out))
-    assert line == f"{path}: line 46: global batch size: found 256, expected 128, as the arguments of line 3 say"
-    assert not out.exists()
 
 
 def test_a_number_of_ranks_that_denies_the_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

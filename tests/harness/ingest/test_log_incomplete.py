@@ -1,6 +1,5 @@
 """A log without its whole configuration: what it is worth, what is missing, and what completes it."""
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -89,14 +88,6 @@ def test_logs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> Non
     assert report.problems == ()
 
 
-def test_the_report_is_plain_data() -> None:
-    report = ingest([NEMO, LOGS / "megatron_e.log"], said=read_context(None, "mi300x"))
-    made = json.loads(json.dumps(report.to_mapping(), allow_nan=False))
-    assert [row["status"] for row in made["rows"]] == ["incomplete", "usable"]
-    assert made["rows"][0]["measured"]["step_seconds"] == 6.0
-    assert {"name": "model", "flag": "--recipe FILE"} in made["rows"][0]["missing"]
-
-
 def test_a_half_row_of_a_known_model_goes_through_the_physical_check() -> None:
     """An MLPerf log names its benchmark: the micro-batch that it leaves out is not needed to see an impossible step."""
     (run,) = ingest([NEMO]).runs
@@ -120,12 +111,6 @@ def _reading(run: MeasuredRun) -> Reading:
         stated=stated, scale=1.0, step_seconds=figures.step_seconds, tgs=figures.tgs, samples_per_s=None,
         tokens_per_step=128 * 8192,
     )  # fmt: skip
-
-
-def test_a_log_of_a_trainer_without_steps_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = put(tmp_path / "x.log", (LOGS / "megatron_e.log").read_text().partition(" iteration ")[0])
-    code = main(["ingest", str(path)])
-    assert (code, "with --recipe" in capsys.readouterr().err) in ((1, False), (2, False))
 
 
 def test_a_foreign_file_is_not_echoed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

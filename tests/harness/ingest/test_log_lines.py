@@ -2,7 +2,7 @@
 
 import json
 import re
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -28,20 +28,6 @@ def test_a_line_that_says_all(tmp_path: Path, name: str, line: str, basis: str, 
     state = state_of(record)
     assert (dialect, record.steps, record.basis, list(record.iteration[:2])) == (name, 11, basis, [1, 2])
     assert state.value == pytest.approx(value)
-
-
-def test_the_clock_before_each_line_of_olmo(tmp_path: Path) -> None:
-    """Its rate is of a window that starts with the compilation: the clock is not."""
-    line = (
-        "{at}\tnode-0:0\tolmo.train:990\tINFO\t[step={i}/900,epoch=0]\n    train/CrossEntropyLoss=2.1\n"
-        "    throughput/device/tokens_per_second=9,000\n    System/Peak GPU Memory (MB)=2,000\n"
-    )
-    start = datetime(2025, 12, 31, 23, 59)
-    clock = [(start + timedelta(seconds=46.5 * i)).isoformat(" ", "milliseconds") for i in range(12)]
-    rows = [line.format(at=clock[i], i=10 * i) for i in range(1, 12)]
-    dialect, (record,) = read_records_of_log(put(tmp_path / "a.log", "".join(rows)))
-    assert (dialect, set(record.value), record.steps) == ("olmo", {4.65}, 10)
-    assert record.memory == {"allocated": pytest.approx(2e9 / 2**30)}
 
 
 @pytest.mark.parametrize("first", [0, 1680])
@@ -169,20 +155,6 @@ def test_two_runs_a_few_steps_apart_in_one_log_are_said(tmp_path: Path, ahead: i
     path.write_text(path.read_text().replace("90.0", "50.0"))  # ranks that print out of turn
     (log,) = read_log(path, incomplete=True).logs
     assert log.row.doubts == ()
-
-
-@pytest.mark.parametrize(
-    ("counted", "framework"), [("global_step/max_steps", "hf-trainer"), ("iteration", "megatron-lm")]
-)
-def test_ms_swift_prints_one_bar_beside_two_trainers(tmp_path: Path, counted: str, framework: str) -> None:
-    path = tmp_path / "swift.log"
-    bars = (
-        f"Train: 1%|x| {i}/500 [{i * 8 // 60:02d}:{i * 8 % 60:02d}<9:59, 8.00s/it]\r{{'loss': 1.2, '{counted}': '{i}/500'}}"
-        for i in range(1, 40)
-    )
-    (log,) = ingest([put(path, "\n".join(bars))]).logs
-    assert log.record.facts.get("framework") == framework
-    assert log.run.measured.step_seconds == 8.0
 
 
 def test_an_export_is_a_history_and_a_table_of_runs_is_none(tmp_path: Path) -> None:

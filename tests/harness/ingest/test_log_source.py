@@ -13,11 +13,9 @@ from pathlib import Path
 
 import pytest
 from asked import put, refusal
-from tabled import tabled
 
 from harness.evidence.ingest.command import load
-from harness.evidence.ingest.dialects import read_records_of_log
-from harness.evidence.ingest.logs.source import open_source, plain
+from harness.evidence.ingest.logs.source import open_source
 from projector.errors import NO_FILE, InputError
 
 LOG = Path(__file__).resolve().parents[2] / "data" / "logs" / "megatron_e.log"
@@ -54,22 +52,6 @@ def test_foreign_encodings_and_line_ends(tmp_path: Path, encoding: str) -> None:
     assert load(path).runs[0].measured == load(LOG).runs[0].measured
 
 
-PREFIXES = tuple(tabled("readers", "log_source_prefixes"))
-
-
-@pytest.mark.parametrize("name", ["megatron_plain", "bridge", "nemo1", "speedrun", "tinygrad", "xtuner", "nanotron"])
-def test_what_a_launcher_puts_before_each_line_changes_nothing(tmp_path: Path, name: str) -> None:
-    """An argument that goes unseen behind a prefix is a batch or a step that is read wrong."""
-    lines = (LOG.parent / f"{name}.log").read_text().splitlines(keepends=True)
-    bare, (one,) = read_records_of_log(LOG.parent / f"{name}.log")
-    path = tmp_path / "a.log"
-    for prefix in PREFIXES:
-        dialect, (record,) = read_records_of_log(put(path, "".join(prefix + line for line in lines)))
-        assert dialect == bare, prefix
-        assert list(record.value) == list(one.value), prefix
-        assert [dict(found.values) for found in record.arguments] == [dict(f.values) for f in one.arguments]
-
-
 @pytest.mark.parametrize(
     "line", ["0: ", "loss: 2.5", "iter 5 | loss 2", "step: 3", "gpu0: 40 GB", "1|25|Loss: 1.5", "s:1/9"]
 )
@@ -81,11 +63,6 @@ def test_holes_between_what_several_nodes_write_are_no_binary_data(tmp_path: Pat
     path = tmp_path / "megatron_e.log"
     data = LOG.read_bytes()
     path.write_bytes(data[:1000] + b"\0" * len(data) + data[1000:])
-    assert load(path).runs[0].measured == load(LOG).runs[0].measured
-
-
-def test_the_hole_that_a_rotation_leaves_is_left_out(tmp_path: Path) -> None:
-    path = put(tmp_path / "megatron_e.log", b"\0" * 200_000 + LOG.read_bytes())
     assert load(path).runs[0].measured == load(LOG).runs[0].measured
 
 
@@ -113,10 +90,6 @@ def test_missing_folders_and_unknown_texts(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="known log dialect") as caught:
         load(unknown)
     assert caught.value.problems[0].found == "no line of a known trainer"
-
-
-def test_escape_sequences_go() -> None:
-    assert plain("\x1b[1;32mstep:\x1b[0m \x1b[38;2;1;2;3m5\x1b[39m\x1b]0;title\x07 x") == "step: 5 x"
 
 
 def test_lines_of_any_length_are_read_in_pieces(tmp_path: Path) -> None:

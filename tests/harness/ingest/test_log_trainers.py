@@ -12,10 +12,6 @@ from tabled import tabled
 from harness.evidence.ingest.command import ingest, is_table
 from harness.evidence.ingest.context import Context, read_context
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
-from harness.evidence.ingest.logs import megatron
-from harness.evidence.ingest.logs.dumps import DottedDump
-from harness.evidence.ingest.logs.events import Arguments, Step, Timers
-from harness.evidence.ingest.logs.numbers import counted, scaled
 
 
 def dump(**arguments: object) -> str:
@@ -29,17 +25,6 @@ def lines(count: int, ms: float = 500.0, batch: str = "") -> str:
         f"lm loss 7.3E+00 | loss scale 16384.0 |\n"
         for i in range(10, 10 * count + 1, 10)
     )
-
-
-@pytest.mark.parametrize(
-    ("last", "steps"), [("500.0\n", 12), ("500.\n", 0), ("500\n", 0), ("5\n00.0 |\n", 0), ("500.0", 12)]
-)
-def test_a_line_that_is_wrapped_in_its_time_says_none(tmp_path: Path, last: str, steps: int) -> None:
-    """A terminal or a logger of some width breaks lines wherever they are full: 5 of 500.0 ms is no time."""
-    line = " iteration {i:8d}/   1000 | consumed samples: 9 | elapsed time per iteration (ms): "
-    _, (record,) = records(tmp_path, "".join(line.format(i=i) + last + "\n" * (last[-1] != "\n") for i in range(1, 13)))
-    assert record.steps == steps
-    assert steps == 0 or step(record) == 0.5
 
 
 EARLY = {"num_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "max_position_embeddings": 1024}
@@ -76,34 +61,6 @@ def test_megatron_deepspeeds_own_words(tmp_path: Path) -> None:
     assert (run.model.num_query_groups, run.model.normalization, run.model.moe) == (4, "RMSNorm", None)
 
 
-@pytest.mark.parametrize(
-    "prefix", ["", "0: [default0]:", "[rank3]:", "[2024-06-21 10:50:42][INFO][utils:190] - [Rank 0]:"]
-)
-def test_a_timer_is_no_argument_behind_any_prefix(prefix: str) -> None:
-    text = f"{prefix}    forward-backward ...............................: (5622.81, 5624.28)"
-    (timer,) = megatron.events([(1, text)] * 1)
-    assert isinstance(timer, Timers)
-    assert timer.seconds == {"forward-backward": 5.62428}
-    again = [(n, text.replace("forward-backward", f"optimizer{n}")) for n in range(1, 30)]
-    assert not any(isinstance(event, Arguments) for event in megatron.events(again))
-    assert not DottedDump().feed(f"{prefix} optimizer ...............................: (5622.81, 5624.28)", 1)
-
-
-def test_the_keyed_line_counts_its_own_flops() -> None:
-    text = (LOGS / "megatron_deepspeed_keyed.log").read_text().splitlines()[1]
-    (found,) = (event for event in megatron.events([(1, text)]) if isinstance(event, Step))
-    assert (found.iteration, found.tflops, found.global_batch_size, found.seq_length) == (1, 20.3, 128, 8192)
-    assert found.tokens_per_s == 21845.333
-
-
-def test_bridge_with_its_step_times_alone(tmp_path: Path) -> None:
-    text = "".join(
-        f"node/0 Step Time : {9 + i % 3 / 100:.2f}s GPU utilization: 663.5MODEL_TFLOP/s/GPU\n" for i in range(12)
-    )
-    dialect, (record,) = records(tmp_path, text)
-    assert (dialect, record.steps, step(record)) == ("megatron-bridge", 12, pytest.approx(9.01))
-
-
 @pytest.mark.parametrize("position", [True, False])
 def test_nemo_counts_on_after_step_1000(tmp_path: Path, position: bool) -> None:
     rows = []
@@ -115,11 +72,6 @@ def test_nemo_counts_on_after_step_1000(tmp_path: Path, position: bool) -> None:
     _, (record,) = records(tmp_path, "\n".join(rows) + "\n")
     assert record.steps == 300
     assert list(record.iteration[:3]) == [900, 901, 902]
-
-
-def test_shortened_numbers() -> None:
-    assert [scaled(text) for text in ("4.71K", "26.2M", "1e-05", "85.8G", "x")] == [4710.0, 26.2e6, 1e-5, 85.8e9, None]
-    assert [counted(text) for text in ("1.01e+3", "37.0", "1.5", "x", "1e400")] == [1010, 37, None, None, None]
 
 
 def test_the_bar_of_an_evaluation_is_not_the_trainings(tmp_path: Path) -> None:
@@ -277,19 +229,6 @@ def test_lines_of_a_trainer_that_have_no_time_say_why(tmp_path: Path) -> None:
     refusal(read_log, path, match="mean since the start")
 
 
-def test_a_history_that_names_no_trainer_is_anyones(tmp_path: Path) -> None:
-    path = tmp_path / "steps.jsonl"
-    path.write_text("".join(f'{{"step": {i}, "step_time_s": 0.{i % 3 + 5}, "loss": 2.0}}\n' for i in range(20)))
-    beside = tmp_path / "beside.yaml"
-    beside.write_text(
-        "model: llama3.1_8b\ngpu: h100\ngpus: 8\n"
-        "recipe: {micro_batch_size: 1, global_batch_size: 8, seq_length: 4096}\n"
-    )
-    (run,) = ingest([path], said=read_context(beside)).runs
-    assert run.stack.framework == "unknown"
-    assert "framework=unknown (not stated: no profile, a wider interval)" in run.assumed
-
-
 def test_nanogpt_behind_a_clock_says_that_its_loss_broke(tmp_path: Path) -> None:
     text = "".join(f"2023-03-22 09:30:39 iter {i}: loss {loss}, time 1000.00ms, mfu 15.34%\n" for i, loss in
                    [*((i, "3.9") for i in range(10)), *((i, "nan") for i in range(10, 20))])  # fmt: skip
@@ -314,10 +253,6 @@ def test_known_lines_without_a_step_time_are_refused_for_that(line: str, reason:
     refusal(records, tmp_path, line + "\n", match=reason)
     path = put(tmp_path / "a.json", line + "\n")
     assert is_table(path) is not any(mark in line for mark in ("DLLL ", "log_history"))  # whatever a file is called
-
-
-def test_prose_with_a_number_of_thousands_is_no_time_with_a_comma(tmp_path: Path) -> None:
-    refusal(records, tmp_path, "   * Speed = 26,400 feet / 60 seconds\n", match="no line of a known trainer")
 
 
 def test_gpt_neox_says_its_model_and_its_layout_in_words_of_its_own(tmp_path: Path) -> None:

@@ -52,11 +52,6 @@ def test_megatron_bridge_arguments() -> None:
     assert run.measured.derived == ("step_seconds from tgs",)
 
 
-def test_graphs_named_but_not_captured_are_off() -> None:
-    run, _ = one(**record(other={"cuda_graph_impl": "none", "cuda_graph_scope": ["full_iteration"]}))
-    assert run.recipe.cuda_graph_scope == ()
-
-
 def test_layout_with_other_chunk_count_is_dropped_and_doubted() -> None:
     other = {"pipeline_model_parallel_layout": "Et|(tt|)*14tL"}
     run, report = one(**record(pp=2, dp=4, vpp=2, other=other))

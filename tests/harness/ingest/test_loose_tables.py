@@ -4,7 +4,6 @@ import gzip
 import json
 from pathlib import Path
 
-import command_line
 import pytest
 from asked import put, refusal, says
 from hypothesis import given
@@ -16,7 +15,6 @@ from harness.contracts.runs import MeasuredRun
 from harness.evidence.ingest.command import ingest, load
 from harness.evidence.ingest.importmap import ImportMap, read_import_map
 from harness.evidence.ingest.loose import convert
-from harness.evidence.ingest.record import Record, boolean, integer, number
 from projector.errors import InputError
 
 COLUMNS = "Run,GPU type,#GPUs,Framework,Model name,dtype,Seq len,MBS,GBS,TP,PP,EP,Step time (ms),Tokens / s / GPU,remat"
@@ -152,19 +150,6 @@ def test_any_record_gives_one_run_and_one_report(data: dict[str, object]) -> Non
     assert made.runs[0].problem
 
 
-def test_scalars() -> None:
-    assert (number("1,234.5"), number(True), number("8k"), number(float("nan"))) == (1234.5, None, None, None)
-    assert (integer("16"), integer(2.5), integer("2.0")) == (16, None, 2)
-    assert (boolean("True"), boolean(0), boolean("maybe")) == (True, False, None)
-
-
-def test_flat_columns_find_their_section() -> None:
-    flat = Record(
-        {"Hidden size": 4096, "TFLOP/s/GPU": 500, "TP size": 2, "moe_permute_fusion": True}, "t", {"TP size": "tp"}
-    )
-    assert set(flat.values) == {"arch.hidden", "metrics.tflops_per_gpu", "tp", "other.moe_permute_fusion"}
-
-
 # Tables nobody prepared: foreign encodings and separators, units in cells, what no machine can have done.
 
 RECORD: dict[str, object] = {
@@ -238,13 +223,6 @@ def test_what_cannot_be_read_is_one_mistake_with_its_file(tmp_path: Path, name: 
     path = put(tmp_path / name, UNREADABLE[name])
     error = refusal(load, path)
     assert all(problem.where == str(path) for problem in error.problems)
-
-
-def test_brackets_without_end_are_no_crash(tmp_path: Path) -> None:
-    path = put(tmp_path / "deep.yaml", "[" * 3000 + "]" * 3000)
-    done = command_line.run("harness", "run", "--runs", path, "--out", tmp_path / "out")
-    assert done.returncode in (0, 2)
-    assert "Traceback" not in done.stderr
 
 
 def test_a_folder_that_cannot_be_made_is_a_mistake_of_the_command_line(tmp_path: Path, capsys) -> None:

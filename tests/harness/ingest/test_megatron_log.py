@@ -1,11 +1,8 @@
 """Megatron iteration lines in every shape, argument dumps, steady state."""
 
-import gzip
-import io
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from asked import LOGS, put, refusal
 from hypothesis import given
@@ -17,28 +14,11 @@ from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.logs.events import Step
 from harness.evidence.ingest.logs.iteration_line import Steps, step
 from harness.evidence.ingest.logs.megatron import events
-from harness.evidence.ingest.logs.source import plain
-from harness.evidence.ingest.steady import steady_state
 from projector.errors import InputError
 
 TAIL = "learning rate: 1.0E-05 | global batch size:   128 | lm loss: 1.1E+01 | number of skipped iterations:   0 |"
-HEAD = "iteration        5/      50 | consumed samples:          640 |"
-MS = "elapsed time per iteration (ms)"
-RATE = "throughput per GPU (TFLOP/s/GPU): 480.2/478.9"
-TOKENS = "tokens per GPU (tokens/s/GPU): 11113.2/11081.0"
 HIP = "hip mem usage/free/total/usage_ratio: 145.40{u}/46.58{u}/191.98{u}/75.74%"
 GB, GIB = HIP.format(u="GB"), HIP.format(u="GiB")
-MAX = "rank-7 max mem usage/usage_ratio: 150.11GiB/78.20%"
-SHAPES = {
-    "plain": f" {HEAD} {MS}: 5896.1 | throughput per GPU (TFLOP/s/GPU): 480.2 | {TAIL}",
-    "a": f"{HEAD} {MS}: 5896.1/5913.1 | mem usages: 0.7574 | {RATE} | {TOKENS} | {TAIL}",
-    "b": f"{HEAD} {MS}: 5896.1/5913.1 | {GB} | {RATE} | {TOKENS} | {TAIL}",
-    "c": f"{HEAD} {MS}: 5896.1/5913.1 | {GIB} | {MAX} | {RATE} | {TOKENS} | {TAIL}",
-    "d": f"[2025-12-25 08:40:22] {HEAD} {MS}: 5896.1 | {RATE}  | {TOKENS} | {TAIL} {GB}",
-    "e": f"{HEAD} {MS}: 5896.1/6050.1 | compute per GPU (TFLOP/s/GPU): 480.2 (avg 1254.0)  | "
-    f"tokens/s/GPU inst/harmonic mean: 11113.2/21660.2 | {TAIL} {GB}  | rank-3 rocm max mem usage: 1GB",
-}
-PREFIXES = tuple(tabled("readers", "megatron_log_prefixes"))
 DUMP = """\
 using world size: 8, data-parallel size: 4
 ------------------------ arguments ------------------------
@@ -62,17 +42,6 @@ def iterations(text: str) -> list[Step]:
     return [event for event in events(enumerate(text.splitlines(keepends=True), 1)) if isinstance(event, Step)]
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_every_shape_behind_every_prefix(shape: str, prefix: str) -> None:
-    (found,) = iterations(plain(prefix + SHAPES[shape]) + "\n")
-    assert (found.iteration, found.seconds, found.global_batch_size) == (5, pytest.approx(5.8961), 128)
-    assert found.tflops == 480.2
-    assert found.tokens_per_s == (None if shape == "plain" else 11113.2)
-    assert found.memory_gib == {"b": 145.4, "c": 150.11, "d": 145.4, "e": 145.4}.get(shape)
-    assert found.memory_ratio == (0.7574 if shape == "a" else None)
-
-
 def test_seconds_and_thousands_and_repeats() -> None:
     text = (
         "[default7]: iteration 12695/ 115311 | elapsed time per iteration (s): 105.22 | TFLOPs: 149.02 |\n"
@@ -82,20 +51,6 @@ def test_seconds_and_thousands_and_repeats() -> None:
     first, second, third = iterations(text)
     assert (first.seconds, first.tflops) == (105.22, 149.02)
     assert second.seconds == third.seconds == pytest.approx(1.0525)
-
-
-def test_gzip_stdin_and_a_recipe_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    beside = tmp_path / "about.yaml"
-    beside.write_text(
-        "{id: mine, gpu: MI300X, gpus: 8, framework: Primus/Megatron-LM, model: llama3_8b,\n"
-        " recipe: {micro_batch_size: 2, global_batch_size: 128, seq_length: 8192}}\n"
-    )
-    zipped = put(tmp_path / "train.log.gz", gzip.compress(steps([20.0] * 12).encode()))
-    run = load(zipped, None, read_context(beside)).runs[0]
-    assert (run.id, run.gpu, run.stack.framework, run.problem) == ("mine", "mi300x", "primus", "")
-    assert (run.measured.step_seconds, run.measured.samples) == (20.0, 8)
-    monkeypatch.setattr("sys.stdin", io.StringIO(steps([20.0] * 12)))
-    assert load("-", None, read_context(beside)).runs[0].measured == run.measured
 
 
 def test_what_a_log_lacks_is_named(tmp_path: Path) -> None:
@@ -112,40 +67,12 @@ def test_what_a_log_lacks_is_named(tmp_path: Path) -> None:
     assert {"gpu", "gpus", "colour", "recipe.tp"} <= {p.key for p in caught.value.problems}
 
 
-def test_out_of_memory_log(tmp_path: Path) -> None:
-    path = put(tmp_path / "oom.log", dump() + "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2 GiB\n")
-    assert load(path).runs[0].measured.status == "out-of-memory"
-
-
 def test_a_ramp_of_the_batch_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "ramp.log"
     ramp = steps([1.0] * 20)
     made = load(put(path, dump() + ramp.replace("size:   128", "size:    64", 12)))
     assert "cut: 12 other batch size (steps 1 to 12)" in made.rows[0].mapped
     assert made.runs[0].measured.samples == 8
-
-
-@pytest.mark.parametrize(("line", "cut"), [("iteration 5/ 50 | elapsed time per iteration (ms): 58", True)])
-def test_a_line_cut_inside_its_time_is_no_step(line: str, cut: bool) -> None:
-    assert (step(line, 1) is None) is cut
-    assert step(line + "96.1 |", 1) is not None
-
-
-def test_steps_repeated_with_other_times_are_doubted(tmp_path: Path) -> None:
-    path = tmp_path / "two.log"
-    one, two = steps([1.0] * 9).splitlines(), steps([1.02] * 8 + [1.9]).splitlines()
-    path.write_text(dump() + "\n".join(line for pair in zip(one, two, strict=True) for line in pair) + "\n")
-    row = load(path).rows[0]
-    assert "9 lines repeat a step" in row.mapped
-    assert row.doubts == ("1 lines repeat a step with another time: several runs in one log?",)
-
-
-@given(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=60))
-def test_steady_state_lies_inside_the_steps(times: list[float]) -> None:
-    found, again = (steady_state(np.array(times)) for _ in range(2))
-    assert min(times) <= found.value <= max(times)
-    assert 0 < found.kept <= len(times)
-    assert (found.value, found.rel_std, found.cuts) == (again.value, again.rel_std, again.cuts)
 
 
 def test_bigscience_logs(shared: Path) -> None:
