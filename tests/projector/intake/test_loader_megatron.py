@@ -21,27 +21,7 @@ from projector.workload.validate import problems
 from tests.workloads import written
 
 DUMP = Path(__file__).parent / "data" / "dump_mixtral.log"
-PREFIXES = tabled("readers", "loader_megatron_prefixes")
 MINIMAL = tabled("readers", "loader_megatron_minimal")
-
-
-@pytest.mark.parametrize("prefix", PREFIXES)
-def test_dump_behind_every_prefix(tmp_path, prefix):
-    lines = [PREFIXES[prefix].format(line=line) for line in DUMP.read_text().splitlines()]
-    loaded = detect.load(put(tmp_path / "train.log", "\n".join(lines)))
-    mixtral = zoo.load("mixtral_8x22b")
-    assert count(loaded.model) == count(mixtral)
-    assert loaded.model.layer_kinds == mixtral.layer_kinds
-    recipe = loaded.recipe
-    assert (recipe.tp, recipe.pp, recipe.vpp, recipe.ep, recipe.etp) == (1, 4, 2, 8, 1)
-    assert (recipe.micro_batch_size, recipe.global_batch_size, recipe.seq_length) == (2, 128, 8192)
-    assert (recipe.recompute_granularity, recipe.recompute_method, recipe.recompute_num_layers) == ("full", "block", 2)
-    assert recipe.recompute_modules is None
-    assert recipe.exp_avg_dtype is None
-    assert recipe.attention_backend == "auto"
-    assert recipe.data_parallel_sharding == "optim"
-    assert loaded.gpus == 64
-    assert problems(loaded.workload()) == ()
 
 
 def test_whose_modules_and_flash_attention_by_its_older_name():
@@ -74,14 +54,6 @@ def test_mapping_fills_in_megatrons_defaults():
     assert (model.ffn_hidden_size, model.kv_channels, model.num_query_groups) == (4096, 64, 16)
     assert loaded.gpus is None
     refusal(loaded.workload, match="number of GPUs")
-
-
-def test_query_groups_need_their_flag_as_in_megatron():
-    """megatron/training/arguments.py: --num-query-groups is read where --group-query-attention is given."""
-    sizes = MINIMAL | {"num_attention_heads": 32, "num_query_groups": 8}
-    for flag, groups in ((True, 8), (False, 32)):
-        loaded = megatron_args.from_mapping(sizes | {"group_query_attention": flag}, "args")
-        assert loaded.model.num_query_groups == groups
 
 
 @pytest.mark.parametrize(

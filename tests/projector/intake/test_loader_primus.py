@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 from asked import put, refusal
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from projector.errors import InputError, Problem, Unsupported
+from projector.errors import Problem, Unsupported
 from projector.intake import primus
-from projector.intake.yaml_files import deep_merge, substitute
+from projector.intake.yaml_files import substitute
 from projector.workload import zoo
 from projector.workload.layout import chunks, virtual_stages
 from projector.workload.parameters import count
@@ -89,14 +87,6 @@ def test_module_preset_wins_over_the_model_preset(tmp_path):
     assert loaded.gpus is None
 
 
-def test_latent_attention_can_be_switched_off(tmp_path):
-    file = tmp_path / "exp.yaml"
-    text = LLAMA.read_text().replace("llama3.1_8B", "deepseek_v2_lite")
-    model = primus.load(put(file, text + "      multi_latent_attention: false\n"), env={}).model
-    assert model.mla is None
-    assert (model.kv_channels, model.num_query_groups) == (128, 16)
-
-
 def test_every_mistake_at_once(tmp_path):
     file = tmp_path / "exp.yaml"
     file.write_text(
@@ -133,25 +123,3 @@ def test_substitution(text, value):
     found: list[Problem] = []
     assert substitute({"k": [text]}, {"A": "1"}, "f", "", found) == {"k": [value]}
     assert found == []
-
-
-def test_merge_replaces_lists():
-    assert deep_merge({"a": {"b": 1, "c": [1]}}, {"a": {"c": [2]}, "d": 3}) == {"a": {"b": 1, "c": [2]}, "d": 3}
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(data=st.data())
-def test_mutated_files_raise_nothing_else(tmp_path, data):
-    text = DEEPSEEK.read_text()
-    for _ in range(data.draw(st.integers(1, 3))):
-        start = data.draw(st.integers(0, len(text)))
-        stop = min(len(text), start + data.draw(st.integers(0, 12)))
-        text = text[:start] + data.draw(st.text(max_size=6)) + text[stop:]
-    file = tmp_path / "exp.yaml"
-    file.write_text(text, encoding="utf-8", errors="replace")
-    try:
-        loaded = primus.load(file, env={}, gpus=256)
-    except InputError as error:
-        assert error.problems  # noqa: PT017
-    else:
-        problems(loaded.workload())

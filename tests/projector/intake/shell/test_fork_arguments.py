@@ -133,11 +133,6 @@ def test_an_accumulation_that_only_a_run_knows_is_asked_for(tmp_path: Path) -> N
     assert scripts.load(path, env={"STEPS": "3"}).recipe.global_batch_size == 24
 
 
-def test_what_may_matter_is_told(tmp_path: Path) -> None:
-    loaded = _loaded(tmp_path, "--use-distributed-optimizer --swap-optimizer --reuse-fp32-param")
-    assert {"swap_optimizer=True", "reuse_fp32_param=True"} <= set(loaded.unmodelled)
-
-
 @pytest.mark.parametrize(("options", "key"), tabled("readers", "what_megatron_asserts_is_an_error"))
 def test_what_megatron_asserts_is_an_error(tmp_path: Path, options: str, key: str) -> None:
     caught = refusal(_loaded, tmp_path, options)

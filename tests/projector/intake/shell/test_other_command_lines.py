@@ -42,10 +42,6 @@ def test_another_trainer_is_named_even_where_a_model_is_given(tmp_path: Path, co
     refusal(_load, tmp_path, command, match=_OTHERS[command], kind=Unsupported)
 
 
-def test_a_trainer_without_any_argument_of_megatron_is_no_case_for_a_model(tmp_path: Path) -> None:
-    refusal(_load, tmp_path, "srun python train.py --config configs/7B_sft.py", match="none of Megatron-LM's arguments")
-
-
 @pytest.mark.parametrize(
     "words",
     ["--micro_batch_size 2 --bf16", "--deepspeed_config ds.json --batch_size 4", "--load x --fp16 --seq-length 4096"],
@@ -114,17 +110,6 @@ def test_a_command_line_says_what_a_file_says(tmp_path: Path, changes: dict[str,
     assert a.unmodelled == b.unmodelled
     assert a.recipe.seq_length == 1024
     assert a.recipe.global_batch_size == 2 * int(str(changes.get("gradient_accumulation_steps", 1)))
-
-
-def test_accelerate_hands_on_its_type_and_deepspeeds_file(tmp_path: Path) -> None:
-    (tmp_path / "zero.json").write_text(json.dumps({"zero_optimization": {"stage": 3}}))
-    line = (
-        "accelerate launch --mixed_precision bf16 --num_processes 4 --use_deepspeed --deepspeed_config_file zero.json"
-    )
-    words = " ".join(f"--{key} {value}" for key, value in {**_BASE, "max_seq_length": 512}.items())
-    found = detect.load(put(tmp_path / "train.sh", f"{line} finetune.py {words}\n"))
-    assert (found.gpus, found.framework, found.recipe.precision) == (4, "deepspeed", "bf16")
-    assert found.recipe.data_parallel_sharding == "optim_grads_params"
 
 
 def test_a_length_that_nothing_states_is_asked_for(tmp_path: Path) -> None:
