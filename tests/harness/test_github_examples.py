@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 import zipfile
@@ -72,13 +71,6 @@ def test_a_passing_job_leaves_the_baseline_of_the_next_and_a_failing_one_does_no
     assert list((tmp_path / "kept").iterdir()) == [results]
 
 
-def test_an_environment_that_is_there_is_used(gate: Shell, tmp_path) -> None:
-    (tmp_path / "venv" / "bin").mkdir(parents=True)
-    (tmp_path / "judge").rename(tmp_path / "venv" / "bin" / "python")
-    assert gate("a.yaml", VENV="venv", PYTHON="no-such-interpreter").returncode == 0
-    assert gate("a.yaml", VENV="other", PYTHON="no-such-interpreter").returncode == 2
-
-
 @pytest.fixture
 def workflow() -> dict[Any, Any]:
     made: dict[Any, Any] = yaml.safe_load((CI / "github.yml").read_text())
@@ -95,13 +87,6 @@ def test_the_workflow_runs_the_shell_gate_on_suites_that_exist(workflow: dict[An
     (kept,) = [s for s in job["steps"] if s.get("uses", "").startswith("actions/upload-artifact")]
     assert kept["with"]["path"] == step["env"]["OUT"]
     assert "cancelled" in kept["if"], "the reports of a failed gate are the ones that are read"
-
-
-def test_the_shell_gate_is_executable_and_plain() -> None:
-    path = CI / "gate.sh"
-    assert os.access(path, os.X_OK)
-    assert path.read_text().startswith("#!/bin/sh\n")
-    subprocess.run(["sh", "-n", str(path)], check=True, timeout=30)
 
 
 def steps_of(path: Path) -> list[dict[str, Any]]:
@@ -126,31 +111,6 @@ def test_the_commands_of_our_files_are_those_of_the_programs() -> None:
         assert rest == []
         for suite in getattr(parsed, "suites", ()):
             assert (ROOT / suite).is_file()
-
-
-def test_the_hooks_are_ours_and_their_commands_exist() -> None:
-    made = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
-    hooks = [hook for repo in made["repos"] for hook in repo["hooks"]]
-    assert {hook["id"] for hook in hooks} >= {"ruff-check", "ruff-format", "arrows", "types", "readme", "documentation"}
-    assert all(repo["repo"] == "local" or repo["rev"].startswith("v") for repo in made["repos"])
-    for hook in hooks:
-        for name in ("files", "exclude"):
-            re.compile(hook.get(name, ""))
-        for word in hook.get("entry", "").split():
-            if word.endswith(".py"):
-                assert (ROOT / word).is_file()
-
-
-def test_the_changelog_is_in_its_form() -> None:
-    text = (ROOT / "CHANGELOG.md").read_text()
-    versions = re.findall(r"^## \[([^\]]+)\](?: - (\d{4}-\d{2}-\d{2}))?$", text, flags=re.MULTILINE)
-    assert versions[0] == ("Unreleased", "")
-    assert all(date for _, date in versions[1:])
-    assert set(re.findall(r"^### (.*)$", text, flags=re.MULTILINE)) <= {
-        "Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"
-    }  # fmt: skip
-    stated = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE)
-    assert stated[1] in [name for name, _ in versions]
 
 
 # The package as a user installs it: built, put into a clean environment, run away from the checkout.

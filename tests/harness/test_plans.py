@@ -1,15 +1,13 @@
 """Published totals beside plans: what is read, what holds on the shipped ones, the report, bad input."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import command_line
 import pytest
-from asked import put, refusal, says
+from asked import put, refusal
 from tabled import tabled
 
-from harness.__main__ import main
 from harness.evaluation import platforms
 from harness.evaluation.plans import Held, held
 from harness.evaluation.platforms import Rated
@@ -46,15 +44,6 @@ def test_failures_and_power(made: dict[str, Held]) -> None:
         assert low < (made[name].total.goodput or 0) < high
     low, _, high = made["apertus-70b"].kilowatts or (0, 0, 0)
     assert low < 5000 * 1e3 / 6e6 < high
-
-
-def test_the_command(tmp_path, capsys) -> None:
-    out = tmp_path / "plans.md"
-    assert main(["plans", str(TOTALS), "--out", str(out), "--json"]) == 0
-    tables = {table["title"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
-    assert {"Hours", "Failures", "Power", "Sources"} == set(tables)
-    text = out.read_text(encoding="utf-8")
-    says(text, "| deepseek-v3 |", "arXiv 2412.19437")
 
 
 def test_bad_totals(tmp_path) -> None:

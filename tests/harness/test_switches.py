@@ -6,12 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from asked import says
 
 from harness.contracts import frame
-from harness.contracts.results import Evaluation, Row, RunFacts
-from harness.report import view_switches, view_whatif
-from harness.report.markdown import render
+from harness.contracts.results import Row, RunFacts
 from harness.score import changes
 from harness.score.scaling import origin, scaling, within
 from harness.score.switches import ladders, pairs, sign_share, switches
@@ -158,14 +155,6 @@ def test_models_that_grow_with_the_machine_are_compared_in_flops() -> None:
     assert not scaling(frame.of(rows, elsewhere))
 
 
-def test_the_report_marks_what_is_beyond_the_goal() -> None:
-    known = {k: fact(k, gpus=n) for k, n in (("a", "8"), ("b", "16"), ("c", "32"))}
-    rows = (scaled("a", 8, 100.0, 100.0), scaled("b", 16, 95.0, 96.0), scaled("c", 32, 80.0, 96.0))
-    report, _ = view_switches.build(Evaluation(rows=rows, facts=known), "simulate")
-    text = render(report)
-    says(text, "1 of 2 sizes beyond the smallest", "+1.1 % |", "+20.0 % ✗")
-
-
 # What a change brings: which runs make a pair, and how it is scored.
 
 Make = Callable[..., Row]
@@ -240,23 +229,3 @@ def test_a_factor_that_both_runs_share_changes_nothing(make_row: Make) -> None:
     runs = rows_of(make_row, ("a", 100, 130, {"tp": "1"}, {}), ("b", 110, 120, {"tp": "2"}, {}))
     one, other = changes.pairs(runs), changes.pairs(runs.assign(projected_tgs=3.7 * runs["projected_tgs"]))
     assert one[0].projected == pytest.approx(other[0].projected)
-
-
-def test_the_report_names_headline_kinds_and_sources(make_row: Make) -> None:
-    runs = [
-        (f"r{i}{k}", 100.0 + 10 * k, 100.0 + 9 * k, {"tp": str(1 + k)}, {"group": f"g{i}", "source": f"o{i}/r"})
-        for i in range(12)
-        for k in range(3)
-    ]
-    rows = rows_of(make_row, *runs)
-    kept = [Row(**{name: r[name] for name in Row.__dataclass_fields__}) for r in rows.to_dict("records")]
-    facts = {
-        run: RunFacts(run_id=run, source=source, differs=differs)
-        for run, source, differs in zip(rows["run_id"], rows["source"], rows["differs"], strict=True)
-    }
-    made = view_whatif.build(Evaluation(rows=tuple(kept), facts=facts), "simulate")
-    assert made.lines[0].startswith("Of 36 pairs of measured runs of 12 sources the projected ratio is off by 0.9 %")
-    by = {t.title: t for t in made.tables}
-    assert [row[0] for row in by["By kind of change, alone"].rows] == ["tp"]
-    assert len(by["By source"].rows) == 12
-    assert view_whatif.build(Evaluation(rows=(), facts={}), "simulate").tables == ()

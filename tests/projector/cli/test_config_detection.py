@@ -3,27 +3,21 @@
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import command_line
 import pytest
-import workloads
 from asked import put, refusal, says
 from cli_command import DEEPSEEK, MIXTRAL, projector
 from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
 
-from projector.benchmark.shrink import shrink_to
-from projector.cli import _parser, performance, run
+from projector.cli import _parser, run
 from projector.cli.parser import parse
 from projector.cli.recipe_flags import read_overrides
 from projector.intake import detect, other_tools
-from projector.workload import zoo
-from projector.workload.validate import problems
 from tests.projector.intake.primus_tree import checkout, experiment
 
-DATA = Path(__file__).parents[1] / "intake" / "data"
 CASE = "model: llama3.1_8b\nrecipe: {micro_batch_size: 1, global_batch_size: 64, seq_length: 4096}\n"
 
 
@@ -31,31 +25,6 @@ CASE = "model: llama3.1_8b\nrecipe: {micro_batch_size: 1, global_batch_size: 64,
 @pytest.mark.parametrize(("source", "family"), [(MIXTRAL, "mixtral"), (DEEPSEEK, "deepseek_v3")])
 def test_the_name_does_not_matter(tmp_path, name, source, family):
     assert detect.load(put(tmp_path / name, Path(source).read_text())).model.family == family
-
-
-def test_examples_are_valid():
-    primus, case = detect.load(MIXTRAL), detect.load(DEEPSEEK)
-    assert (primus.framework, primus.gpus) == ("primus", None)
-    assert problems(primus.workload(64)) == ()
-    assert (case.framework, case.gpus, case.cluster) == ("megatron-lm", 1024, "h100_sxm")
-    assert case.model == zoo.load("deepseek_v3")
-    assert problems(case.workload()) == ()
-
-
-def test_log_mapping_and_script(tmp_path):
-    assert detect.load(DATA / "dump_mixtral.log").gpus == 64
-    args = {"num-layers": 4, "hidden-size": 512, "num-attention-heads": 8, "seq-length": 1024, "vocab-size": 32000}
-    args |= {"micro-batch-size": 1, "global-batch-size": 8, "world-size": 8}
-    mapping = put(tmp_path / "args.json", json.dumps(args))
-    script = tmp_path / "train.sh"
-    script.write_text(
-        "torchrun --nproc_per_node 8 pretrain_gpt.py " + " ".join(f"--{key} {value}" for key, value in args.items())
-    )
-    first, second = detect.load(mapping), detect.load(script)
-    assert (first.model.num_layers, first.gpus) == (4, 8)
-    assert (second.model.hidden_size, second.model.vocab_size, second.gpus) == (512, 32000, 8)
-    # a command line is whole: what it leaves out is Megatron-LM's default, not a profile's
-    assert (second.recipe.sequence_parallel, second.recipe.data_parallel_sharding) == (False, "no_shard")
 
 
 def test_arguments_over_a_known_model(tmp_path):
@@ -79,18 +48,6 @@ def test_case_keys(tmp_path):
     assert detect.load(put(file, CASE)).assumed == ("framework=megatron-lm",)
 
 
-@pytest.mark.parametrize("kind", ["primus", "case", "huggingface", "megatron"])
-def test_kinds(kind):
-    mappings = {
-        "primus": {"modules": {}, "model": "x"},
-        "case": {"model": "x"},
-        "huggingface": {"model_type": "llama", "hidden_size": 4},
-        "megatron": {"--num-layers": 4, "model": "gpt"},
-    }
-    assert detect.kind_of(mappings[kind]) == kind
-    assert detect.kind_of(None) == "megatron"
-
-
 @given(st.fixed_dictionaries({}, optional={
     **{name: st.integers(1, 64) for name in ("tp", "micro_batch_size", "seq_len", "gbs", "lora_alpha")},
     "sequence_parallel": st.booleans(), "recompute_granularity": st.sampled_from(["full", "selective", "nonsense"]),
@@ -103,11 +60,6 @@ def test_an_unread_file_ends_in_the_flags_that_ask_the_same(stated, other):
     told = read_overrides(parse(_parser(), ["performance", *words]), {}, [])
     meant = {read[name]: value for name, value in stated.items() if name in read and value not in (False, "nonsense")}
     assert {name: value for name, value in told.recipe.items() if value is not None} == meant
-
-
-def test_huggingface_folder(tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    refusal(detect.load, tmp_path, match="--model")
 
 
 # Launch scripts on the command line: what starts them, what they assume, how they are refused.
@@ -170,13 +122,6 @@ def test_refusals_name_the_flag(script: str) -> None:
     )
 
 
-def test_trainers_of_something_else_are_named(tmp_path) -> None:
-    file = put(tmp_path / "bert.sh", "torchrun --nproc_per_node 8 pretrain_bert.py --num-layers 24\n")
-    done = projector("performance", "--config", str(file), "--gpu-arch", "h100")
-    assert done.code == 2
-    assert "BERT" in done.err
-
-
 # A Primus experiment on the command line, as its quick start has it: one file and nothing else.
 
 
@@ -201,25 +146,3 @@ def test_one_file_says_its_gpu_by_its_folder_where_nothing_else_does(
     assert board in text
     assert "recompute none" in text
     assert re.findall(r"cluster=\w+ \([^)]*\)", text) == [assumed] * bool(assumed)
-
-
-def test_the_batch_of_torchtitan_follows_the_gpus(tmp_path, capsys) -> None:
-    file = str(experiment(checkout(tmp_path), "llama3.1_8B", "torchtitan", training={"local_batch_size": 2}))
-    assert "global batch 64 " in command_line.told("projector", "performance", "--config", file, "--gpus", "32")
-    assert run(["performance", "--config", file, "--gpus", "32", "--global-batch-size", "256"]) == 0
-    assert "global batch 256 " in capsys.readouterr().out
-
-
-def test_what_is_refused_says_why(tmp_path, capsys) -> None:
-    file = experiment(checkout(tmp_path), "dense", model_type="flux_schnell")
-    assert run(["performance", "--config", str(file)]) != 0
-    assert "not a language model" in capsys.readouterr().err
-
-
-def test_what_a_benchmark_shrank_to_stands_beside_the_target(monkeypatch) -> None:
-    run = workloads.sharded("mixtral_8x7b", 64, tp=2, pp=4, ep=8, cp=1)
-    shrunk = shrink_to(run, 4)
-    timed = SimpleNamespace(asked=SimpleNamespace(workload=shrunk.workload, ranks=shrunk.ranks), notes=())
-    monkeypatch.setattr("projector.cli.live.measurement", lambda *_: timed)
-    words = performance._shrunk_sizes(SimpleNamespace(workload=run, cluster=None), SimpleNamespace())
-    assert "pp 1, ep 4, tp 2, cp 1 on 4 of 64 ranks; target: pp 4, ep 8, tp 2, cp 1, dp 8" in words

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from projector.cli import _parser
 from projector.cli.inputs import Case, read_case
 from projector.cli.options import selection
 from projector.cli.parser import parse
-from projector.cli.written import NAMES, kind_of, write
+from projector.cli.written import NAMES, write
 from projector.errors import InputError
 from projector.projection import project
 
@@ -97,20 +96,6 @@ def test_flags_go_before_what_a_file_says_above_itself(tmp_path: Path) -> None:
         file.write_text(file.read_text().replace(wrong, "gpus=16"))
 
 
-def test_scripts_say_what_they_need_to_run(tmp_path: Path) -> None:
-    projected(*DENSE, "--write", "jobs/train.sh", "--write", "sbatch", "--write", "pytorchjob", cwd=tmp_path)
-    script = tmp_path / "jobs" / "train.sh"
-    assert shutil.which(str(script)), "it can be executed"
-    for text in (script.read_text(), (tmp_path / "run.sbatch").read_text(), (tmp_path / "pytorchjob.yaml").read_text()):
-        for word in ("--mock-data", "--tokenizer-type NullTokenizer", "--nnodes 2", "--num-layers 32", "--lr"):
-            assert word in text
-    assert "#SBATCH --nodes=2" in (tmp_path / "run.sbatch").read_text()
-    alone = tmp_path / "one"
-    alone.mkdir()
-    projected(*LLAMA[:5], "8", *LLAMA[6:], "--write", "run.sh", cwd=alone)
-    assert "--nnodes" not in (alone / "run.sh").read_text()
-
-
 @pytest.mark.parametrize(
     ("words", "kinds", "expected"),
     [
@@ -149,17 +134,6 @@ def test_what_has_words_is_written_where_the_best_has_none(tmp_path) -> None:
     assert done.returncode == 0, done.stderr
     assert "behind): no word there for the best" in " ".join(done.stdout.split())
     assert projected("--config", "nemo.yaml", cwd=tmp_path)
-
-
-def test_kinds_by_their_words_and_names() -> None:
-    assert {word: kind_of(word) for word in ("run.sh", "a/b.sh", "x.sbatch", "out/primus.yaml", "best", "x.yaml")} == {
-        "run.sh": "run.sh",
-        "a/b.sh": "run.sh",
-        "x.sbatch": "sbatch",
-        "out/primus.yaml": "primus",
-        "best": None,
-        "x.yaml": None,
-    }
 
 
 def test_a_script_is_expected_to_do_what_its_model_does(tmp_path) -> None:

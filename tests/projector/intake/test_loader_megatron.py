@@ -166,13 +166,6 @@ def test_vocabulary_of_the_model_that_the_name_means():
     assert loaded.assumed == ("vocab_size=151936 (of qwen3_8b)",)
 
 
-def test_zoo_model_behind_a_few_arguments():
-    few = {"num_layers": 4, "micro_batch_size": 1, "global_batch_size": 8, "seq_length": 4096}
-    loaded = megatron_args.from_mapping(few, "args", model="deepseek_v2_lite")
-    assert loaded.model.num_layers == 4
-    assert loaded.model.mla == zoo.load("deepseek_v2_lite").mla
-
-
 def test_every_mistake_at_once():
     args = MINIMAL | {"num_layers": "many", "tensor_model_parallel_size": "two", "recompute_granularity": "ful"}
     del args["micro_batch_size"]

@@ -13,7 +13,7 @@ from projector.hardware import catalogue
 from projector.layers import lower
 from projector.layers.step import optimizer
 from projector.memory.plan import RankMemory, plan
-from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
+from projector.operators.types import Gemm, GroupedGemm, Stream
 from projector.operators.weights import Weight, held
 from projector.projection import project
 from projector.step.boundary import activations
@@ -78,25 +78,6 @@ def test_a_capacity_bounds_the_rows_of_every_expert(factor: float) -> None:
     case = resolved(QWEN_MOE, 8, moe_expert_capacity_factor=factor, moe_pad_expert_input_to_capacity=True)
     (first, *_) = [op for op in lower.layer(EXPERTS, case).forward if isinstance(op, GroupedGemm)]
     assert first.rows == pytest.approx(factor * TOKENS * 8)
-
-
-def test_a_window_limits_the_keys_of_every_query() -> None:
-    """Two products of 2 FLOP over the pairs: S·W − W²/2 of them under a causal window, S²/2 without."""
-    window = 1024
-    windowed = replace(LLAMA_70B, window_size=window)
-    pairs = [TOKENS**2 / 2, TOKENS * window - window**2 / 2]
-    for model, number in zip((LLAMA_70B, windowed), pairs, strict=True):
-        kind = model.layer_kinds[0]
-        (attention,) = [op for op in lower.layer(kind, resolved(model)).forward if isinstance(op, Attention)]
-        assert attention.flops == pytest.approx(2 * 2 * 8192 * number, rel=2e-3)
-
-
-def test_gated_and_plain_networks_have_three_and_two_products() -> None:
-    """--swiglu, --geglu: gate and up beside down; without either up and down."""
-    plain = replace(LLAMA_70B, gated_linear_unit=False)
-    for model, number in ((LLAMA_70B, 3), (plain, 2)):
-        made = lower.layer(DENSE, resolved(model))
-        assert flops(made.forward, "fc") == number * 2 * TOKENS * 8192 * 28672
 
 
 def test_a_frozen_reference_runs_the_forward_once_more_and_keeps_its_weights() -> None:

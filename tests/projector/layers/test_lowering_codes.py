@@ -137,13 +137,6 @@ def test_sharded_tensors_copy_what_they_exchange_along_the_sequence(batch, gathe
     assert all(op.read == op.write == exchanged[op.name.removesuffix(".copy")].bytes for op in copied)
 
 
-def test_symmetric_memory_exchanges_in_place():
-    case = resolved(
-        LLAMA_70B, execution=Execution.of(**TORCH), tp=8, micro_batch_size=2, tp_comm_overlap=True, torch_compile=True
-    )
-    assert not [op for op in layer(DENSE, case).forward if op.name.endswith(".copy")]
-
-
 def test_only_a_compiler_joins_the_functions_of_a_cast():
     def bytes_of(compiled: bool, how: Execution) -> float:
         recipe = {"precision": "fp8", "fp8_recipe": "tensorwise", "torch_compile": compiled}
@@ -195,12 +188,6 @@ def test_what_is_stated_wins_and_8_bits_need_transformer_engine() -> None:
         project(made(precision="fp8", transformer_impl="local").workload, catalogue.cluster("h100_sxm"))
 
 
-@pytest.mark.parametrize("framework", ["megatron-bridge", "nemo", "mlperf"])
-def test_recipes_that_name_transformer_engine_have_it_at_any_date(framework: str) -> None:
-    """NeMo's configurations set ``transformer_engine``; a rule of the parent changes no default of a child."""
-    assert made(framework=framework).workload.recipe.transformer_impl == "transformer_engine"
-
-
 def test_a_checkpoint_of_core_attention_is_for_scores_in_memory() -> None:
     kept = {
         impl: made(transformer_impl=impl, recompute_granularity="selective") for impl in ("local", "transformer_engine")
@@ -210,12 +197,6 @@ def test_a_checkpoint_of_core_attention_is_for_scores_in_memory() -> None:
     assert made(
         **FLASH, recompute_granularity="selective", recompute_modules=("mlp",)
     ).workload.recipe.recompute_modules == ("mlp",)
-
-
-def test_gate_and_product_are_kernels_of_their_own() -> None:
-    assert streams(made(**FLASH), "act")["act"].launches == 3
-    assert streams(made("gpt3_175b", **FLASH), "act")["act"].launches == 1  # with its bias: scripted, and joined
-    assert streams(made(transformer_impl="transformer_engine"), "act")["act"].launches == 1
 
 
 class Counted:

@@ -30,24 +30,6 @@ def test_host_waits_once_in_every_forward_and_replay_and_never_backward(dispatch
     assert [syncs(ops) for ops in (block.forward, block.recompute, block.backward_input)] == [1, 1, 0]
 
 
-@pytest.mark.parametrize(("stage", "waits"), [(0, 1), (1, 1), (2, 1), (3, 0)])
-def test_sync_free_stages(stage, waits):
-    case = resolved(DEEPSEEK_V3, ep=8, moe_token_dispatcher_type="flex", sync_free_stage=stage)
-    assert syncs(layer(EXPERTS, case).forward) == waits
-
-
-def test_capacity_fixes_shapes():
-    case = resolved(DEEPSEEK_V3, ep=8, moe_expert_capacity_factor=1.25, moe_pad_expert_input_to_capacity=True)
-    block = layer(EXPERTS, case)
-    assert syncs(block.forward) == 0
-    assert named(block.forward, "experts.fc1").rows == 160 * 256  # ceil(4096·8/256·1.25) rows for each of 256 experts
-
-
-def test_one_local_expert_needs_no_sort():
-    block = layer(EXPERTS, resolved(MIXTRAL, ep=8))
-    assert not {"moe.sort", "moe.unsort"} & names(block.forward)
-
-
 def test_quantised_experts_are_padded():
     block = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=8, seq_length=4100, precision="fp8"))
     rows = named(block.forward, "experts.fc1").rows
@@ -107,12 +89,6 @@ def test_hybridep_gathers_the_routes_of_the_group(ep):
     sent, summed = named(block.forward, "moe.dispatch"), named(block.forward, "moe.combine")
     weights = 4 * 256 * min(1.0, 8 / ep)  # fp32 weights of the experts of a node, on the way there only
     assert sent.bytes / summed.bytes == pytest.approx(1 + weights / (2 * 7168))
-
-
-def test_hybridep_pads_while_it_permutes():
-    case = {"ep": 8, "seq_length": 4000, "precision": "mxfp8"}  # 1,000 rows an expert, which are rounded up to 1,024
-    assert "moe.pad" in names(layer(EXPERTS, resolved(DEEPSEEK_V3, **case)).forward)
-    assert "moe.pad" not in names(layer(EXPERTS, resolved(DEEPSEEK_V3, **case, **HYBRIDEP)).forward)
 
 
 def test_mega_moe_hides_the_exchange_of_deepep_in_the_products_and_permutes_nothing():
@@ -192,18 +168,6 @@ def test_mask_products_cost_what_their_shapes_say() -> None:
     one = 2.0 * S * slots * H * 2  # two sequences
     assert flops(block, "moe.mask_in") == pytest.approx(2 * one)
     assert flops(block, "moe.mask_out") == pytest.approx(3 * one)
-
-
-def test_mask_products_grow_with_the_square_of_the_sequence() -> None:
-    long = moe(**CAPACITY, seq_length=2 * S)
-    assert flops(long, "moe.mask") == pytest.approx(4 * flops(moe(**CAPACITY), "moe.mask"))
-
-
-def test_a_gather_based_framework_has_no_mask_products() -> None:
-    load = compiled_case(**CAPACITY)
-    assert load.execution.dispatch.name == "einsum"
-    gathers = replace(load, execution=load.execution.evolve(dispatch={"masks": False}).run_by(load.workload.recipe))
-    assert flops(lower.layer(MODEL.layer_kinds[-1], gathers), "moe.mask") == 0
 
 
 def test_static_shapes_hold_the_worst_case_but_multiply_only_what_arrived() -> None:
@@ -329,10 +293,6 @@ def test_forced_balance_then_random_tokens_then_text() -> None:
     spread = [made.execution.dispatch.unevenness(made.workload.recipe) for made in (forced, mock, text)]
     assert spread[0] == 0.0 < spread[1] < spread[2]
     assert expert_rows(forced) < expert_rows(mock) < expert_rows(text)
-
-
-def test_nothing_said_is_a_benchmark_on_random_tokens() -> None:
-    assert routed().workload.recipe.mock_data is True
 
 
 @pytest.mark.parametrize("framework", ["megatron-lm", "primus", "maxtext"])

@@ -17,7 +17,7 @@ from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
 from projector.intake.megatron_cli import todays_words
 from projector.layers import lower
-from projector.layers.optimizers import RULES, divided, kind, moments, scratch
+from projector.layers.optimizers import RULES, divided, moments, scratch
 from projector.layers.step import optimizer
 from projector.memory.plan import MemoryPlan, plan
 from projector.operators.types import Stream
@@ -195,12 +195,6 @@ def test_adafactor_saves_memory_and_costs_time() -> None:
     assert traffic(joined) < traffic(compiled_adam)
 
 
-def test_fused_kinds_with_more_states_move_more_bytes() -> None:
-    names = ("sgd_no_momentum", "adam_4bit", "adam_8bit", "sgd", "adam")
-    found = [traffic(resolved(optimizer=name, data_parallel_sharding="no_shard")) for name in names]
-    assert found == sorted(found)
-
-
 def test_kernels_of_each_tensor_are_launched_for_each() -> None:
     count = sum(MIXED.weights.values())
     case = resolved(optimizer="adam_8bit", data_parallel_sharding="no_shard")
@@ -287,12 +281,6 @@ def test_orthogonal_updates_take_at_least_all_products_of_the_costliest_matrix()
     assert muon_seconds(case, held([([large], 1)]), clock) == pytest.approx(5 * 3 * 64)
 
 
-def test_a_host_that_has_the_states_is_sent_as_many_bytes() -> None:
-    how = {"offload_optimizer_states": True, "data_parallel_sharding": "optim"}
-    for name in ("adam", "sgd", "adam_8bit"):
-        assert planned(optimizer=name, **how).ranks[0].components["moments"] == 0.0
-
-
 @pytest.mark.parametrize(("word", "name"), tabled("names", "optimizers_by_words"))
 def test_words_of_trainers(word: str, name: str) -> None:
     assert named(word) == name
@@ -306,10 +294,6 @@ def test_an_unknown_optimizer_is_refused_with_the_known_ones() -> None:
     (problem,) = caught.value.problems
     assert problem.key == "recipe.optimizer"
     assert all(name in problem.expected for name in OPTIMIZERS)
-
-
-def test_the_rule_of_a_recipe_without_one_is_adam() -> None:
-    assert kind(dataclasses.replace(recipe(), optimizer=None)) is RULES["adam"]
 
 
 def test_autograd_adds_the_gradients_of_later_micro_batches() -> None:

@@ -94,11 +94,6 @@ def test_a_value_of_the_environment_stands_for_a_command(tmp_path):
     assert load(tmp_path, text, G="8").gpus == 8
 
 
-def test_the_flag_of_the_caller_settles_the_gpus(tmp_path):
-    file = put(tmp_path / "train.sh", f"srun python pretrain_gpt.py {MODEL} --global-batch-size 64")
-    assert detect.load(file, gpus_given=True).gpus is None
-
-
 def test_launches_that_agree_are_one(tmp_path):
     text = (
         f"A='{MODEL}'\nfor r in 0 1; do torchrun --nnodes 2 --nproc_per_node 8 --node_rank $r pretrain_gpt.py $A & done"
