@@ -2,7 +2,6 @@
 
 import csv
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -12,7 +11,6 @@ import command_line
 import pytest
 from asked import ROOT
 
-from harness.contracts.results import Row, RunFacts
 from harness.evaluation.evaluate import Evaluation
 from harness.evaluation.speed import Speed
 from harness.report import view_figures
@@ -123,23 +121,6 @@ def test_generated_parts_of_the_readme(update_readme: ModuleType) -> None:
     assert new == "x\n<!-- figures:begin -->\nnew\n<!-- figures:end -->\ny\n"
     with pytest.raises(SystemExit, match="output:begin"):
         update_readme.replaced(old, "output", "new")
-
-
-def test_sources_are_tabled_by_kind(update_readme: ModuleType, make_row: Callable[..., Row]) -> None:
-    kinds = {"a": "log", "b": "log", "c": "table", "d": "issue"}
-    facts = {name: RunFacts(run_id=name, source_kind=kind) for name, kind in kinds.items()}
-    errors = {"a": 0.1, "b": -0.3, "c": 0.05, "d": None}
-    rows = [
-        make_row(name, projected=None if error is None else 100.0 * (1 + scale * error), fit=fit)
-        for name, error in errors.items()
-        for fit, scale in (("heldout", 1), ("uncalibrated", 2))
-    ]
-    lines = update_readme.sources(rows, facts, {"c"}).splitlines()
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
-    assert cells[2] == ["logs of training runs", "2", "20.0 %", "20.0 %", "20.0 %", "-10.0 %", "40.0 %"]
-    assert cells[3][:2] == ["all of these", "2"], "a kind with nothing compared has no line"
-    assert cells[4][:2] == ["sources that were looked at first", "1"]
-    assert len(cells) == 5
 
 
 def test_one_screen_is_shown_whole(update_readme: ModuleType) -> None:

@@ -97,13 +97,6 @@ def test_every_kind_of_damage_fails_its_limits_and_no_others(rows, framed, kind:
     assert failed(damage(rows), framed, limits) == broken
 
 
-def test_the_line_says_what_was_found_and_required(rows, framed) -> None:
-    (worst,) = gate.check("s", framed(rows), {"simulate": {"worst": 0.001}})
-    assert str(worst).startswith("FAIL s simulate worst: 0.02, required <= 0.001 (a)")
-    (memory,) = gate.check("s", framed(each(rows, memory_error=None)), {"simulate": {"memory_mape": 0.5}})
-    assert "not defined" in str(memory)
-
-
 def test_rows_that_were_disturbed_neither_pass_nor_fail(rows, framed) -> None:
     def words(bad, unclear, limits):
         facts = {r.run_id: RunFacts(run_id=r.run_id, disturbed=r.run_id in unclear) for r in rows}

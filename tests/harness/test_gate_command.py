@@ -237,33 +237,6 @@ def test_damage_fails(truth: Runs, call: Call, damage: Callable[[Runs], Runs], l
     assert [each for each in text.splitlines() if each.startswith("FAIL tight simulate") and each.endswith(line)]
 
 
-def test_a_row_that_can_no_longer_be_projected_fails(truth: Runs, call: Call) -> None:
-    assert call(truth, out="before")[0] == 0
-    broken = changed(truth, "dense-b")
-    broken["dense-b"]["recipe"]["tp"] = 3
-    code, text = call(broken, "--against", "before")
-    assert code == 1
-    assert failures(text) == {"coverage", "min_rows"}
-    assert "FAIL dense-b, simulate: projected before, not now (invalid: " in text
-    assert call(broken, gate=LOOSE)[0] == 0
-    assert call(broken, "--against", "before", gate=LOOSE)[0] == 1
-
-
-def test_a_mean_that_improves_over_a_broken_row_does_not_pass(truth: Runs, call: Call) -> None:
-    step = {name: run["measured"]["step_seconds"] for name, run in truth.items()}
-    assert call(changed(truth, "dense-c", step_seconds=step["dense-c"] * 1.4), gate=LOOSE, out="before")[0] == 0
-    later = changed(truth, "dense-b", step_seconds=step["dense-b"] * 1.12)
-    code, text = call(later, "--against", "before", gate=LOOSE)
-    assert code == 1, text
-    (verdict,) = [line for line in text.splitlines() if "against earlier results" in line and "lost" in line]
-    before, now = (float(part.split(" %")[0].split()[-1]) for part in verdict.split("shared rows ")[1].split(" before"))
-    assert now < before
-    (cause,) = [line for line in text.splitlines() if line.startswith("FAIL dense-b, simulate: TGS error")]
-    assert "points worse, at most 5 points allowed (the measured figure changed, too)" in cause
-    assert call(later, "--against", "before", "--drift-tolerance", "0.3", gate=LOOSE)[0] == 0
-    assert call(later, "--against", "before", "--no-gate", gate=LOOSE)[0] == 0
-
-
 def test_a_row_that_leaves_the_suite_blocks_unless_it_may(truth: Runs, call: Call) -> None:
     assert call(truth, gate=LOOSE, out="before")[0] == 0
     rest = {name: run for name, run in truth.items() if name != "moe-b"}

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,8 @@ from asked import ROOT, says
 from tabled import tabled
 
 from harness import predictors
-from harness.contracts import frame
 from harness.contracts.runs import BREAKDOWN, Measured, MeasuredRun, Source, Stack
-from harness.evaluation import evaluate
-from harness.evaluation.evaluate import Selected
 from harness.predictors import Predictor, calculon, calculon_inputs, peer
-from harness.report import view
-from harness.score import accuracy
 from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.workload import zoo
@@ -187,27 +181,6 @@ def test_a_run_that_does_not_fit_keeps_its_time(llm: Predictor) -> None:
     assert "GiB of 80 GiB" in made.reason
 
 
-def test_it_does_not_look_at_the_measurement(llm: Predictor) -> None:
-    run = run_of(tp=2)
-    assert llm.predict(run).step_seconds == llm.predict(replace(run, measured=Measured())).step_seconds
-
-
-def test_refused_rows_count_against_its_coverage_and_share_a_table(llm: Predictor) -> None:
-    runs = [
-        replace(run, id=name)
-        for name, run in {"a": run_of(), "b": run_of(tp=2), "c": run_of(cp=2), "d": run_of("mixtral_8x7b")}.items()
-    ]
-    tools = (llm, *predictors.load(["constant-mfu"]))
-    made = evaluate.evaluate([Selected("s", r) for r in runs], tools)
-    mine = accuracy.summarise(frame.part(made.frame, predictor="llm-analysis", fit="heldout"))
-    assert (mine.compared, mine.eligible, mine.coverage) == (2, 4, 0.5)
-    (table,) = [t for t in view.build(made).tables if t.title == "Other projectors on the same rows"]
-    assert [row[:3] for row in table.rows] == [
-        ("llm-analysis", "llm-analysis", "2"),
-        ("llm-analysis", "constant-mfu", "2"),
-    ]
-
-
 # The Calculon adapter on a stand-in with the same interface (Calculon is not on the package index).
 
 
@@ -309,14 +282,3 @@ def test_a_system_from_the_data_sheet_keeps_every_efficiency(tool: Predictor) ->
     assert base == its("h100_80g_nvl8"), "its file must not change"
     ampere, _ = calculon_inputs.system(catalogue.cluster("a100_sxm_40gb"), its)
     assert ampere["vector"]["float16"]["tflops"] == pytest.approx(78)
-
-
-def test_it_stands_beside_ours_on_the_same_rows(tool: Predictor) -> None:
-    runs = [replace(run_of(tp=t), id=f"tp{t}") for t in (2, 4)] + [replace(run_of("llama3_8b"), id="grouped")]
-    tools = (*predictors.load(["simulate"]), tool)
-    made = evaluate.evaluate([Selected("s", r) for r in runs], tools)
-    held = {(r.predictor, r.run_id): r for r in made.rows if r.fit == "heldout"}
-    assert [held["calculon", i].error is not None for i in ("tp2", "tp4", "grouped")] == [True, True, False]
-    assert all(held["simulate", i].error is not None for i in ("tp2", "tp4", "grouped"))
-    row = held["calculon", "tp2"]
-    assert sum(row.breakdown.values()) == pytest.approx(row.projected_step_seconds)

@@ -127,31 +127,6 @@ def test_what_is_unread_is_counted_and_the_most_frequent_named(many: Evaluation)
     assert "Unread" not in " ".join(shown(Screen(report=Report(title="x"), evaluation=many)))
 
 
-def test_few_rows_are_all_shown_with_bars(make_row: Callable[..., Row]) -> None:
-    parts = {"compute_s": 0.5, "host_s": 0.02, "ep_s": 0.25, "bubble_s": 0.23, "projected_step_seconds": 1.0}
-    rows = [
-        make_row(f"row-{i}", None if i == 3 else 100.0, 130.0 if i == 1 else 104.0, fit=fit, **parts)
-        for i in range(20)
-        for fit in FITS
-    ]
-    rows = [
-        replace(row, interval_low=0.8 * (row.projected_tgs or 0), interval_high=1.25 * (row.projected_tgs or 0))
-        if row.fit == "heldout"
-        else row
-        for row in rows
-    ]
-    evaluation = Evaluation(rows=tuple(rows), facts={row.run_id: RunFacts(run_id=row.run_id) for row in rows})
-    lines = shown(Screen(report=Report(title="t"), evaluation=evaluation, folder=Path("out")))
-    assert len(lines) <= LINES
-    cells = {line.split()[0]: line.split() for line in lines if line.startswith("row-")}
-    assert len(cells) == 20
-    assert cells["row-0"][-9:-3] == ["100", "104", "104", "×", "1.25", "yes"]
-    assert cells["row-0"][-3:] == ["+4.0", "%", "CCCCCCBBBeee"]
-    assert cells["row-1"][-4:] == ["no", "+30.0", "%", "CCCCCCBBBeee"]
-    assert cells["row-3"][-8:] == ["–", "104", "104", "×", "1.25", "–", "–", "CCCCCCBBBeee"]
-    assert any("C compute, B bubble, e EP; a letter is a twelfth" in line for line in lines)
-
-
 def test_a_run_without_a_held_out_row_has_no_expectation(make_row: Callable[..., Row]) -> None:
     """A file may lack it: the run is shown with what it has."""
     held = replace(make_row("row-1"), interval_low=80.0, interval_high=125.0)

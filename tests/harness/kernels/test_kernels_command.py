@@ -12,11 +12,10 @@ from tabled import tabled
 from harness.cli.kernels import shares
 from harness.evidence.suite import load
 from harness.kernels import unmeasured
-from harness.kernels.unmeasured import class_of, share
+from harness.kernels.unmeasured import share
 from harness.report.kernel_view import unmeasured as view
 from projector import project
 from projector.hardware import catalogue
-from projector.operators.types import Attention, Gemm, Stream
 from projector.workload.workload import Workload
 from tests import workloads
 
@@ -126,14 +125,6 @@ def test_a_type_that_was_not_measured_counts_as_unmeasured() -> None:
     plain, narrow = (share(project(workload(p), cluster), cluster) for p in ("bf16", "fp8"))
     assert "gemm" not in plain.by_kind
     assert narrow.by_kind["gemm"] > 0.1  # cuBLASLt's FP8 products have no table on this GPU
-
-
-def test_classes() -> None:
-    op = Gemm(name="", m=1, n=1, k=1, dtype="fp16")
-    assert class_of(op, "ck_preshuffled", "") == ("gemm", "ck", "bf16", "")
-    assert class_of(Stream(name="", kind="norm", read=1, write=1), "", "") == ("stream", "norm")
-    flash = Attention(name="", batch=1, heads=1, kv_heads=1, seq_q=1, seq_k=1, head_dim_qk=1, head_dim_v=1)
-    assert class_of(flash, "", "aiter_a16") == class_of(flash, "", "aiter_a32")
 
 
 def test_by_suite_and_gpu(project_folder: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from harness.contracts import frame
 from harness.contracts.results import Evaluation, Row, RunFacts
 from harness.report import files, pictures, plot, plot_details, plot_post, post, publish, view
-from harness.score import accuracy, whatif
+from harness.score import whatif
 from tests.harness import plain_rows
 
 Image = pytest.importorskip("PIL.Image")
@@ -152,28 +152,6 @@ def test_nothing_to_draw_is_no_plot() -> None:
 
 
 # The article
-
-
-def test_the_article_says_what_the_rows_say(evaluation: Evaluation, held: Any) -> None:
-    shown = {name: f"post-{name}.png" for name in plot_post.PLOTS}
-    text = post.render(
-        evaluation, "Title", ["PASS one", "FAIL two"],
-        {"versions": {"numpy": "2"}, "revision": "0123456789abcdef+changes"}, shown,
-    )  # fmt: skip
-    assert re.findall(r"^#+ (.*)$", text, re.MULTILINE) == [
-        "Title", "What was measured", "How good it is", "Does it pick the right configuration?",
-        "Where it is bad, and why", "See it again",
-    ]  # fmt: skip
-    s = accuracy.summarise(held)
-    assert f"Over {s.compared} measured runs" in text
-    assert f"{100 * (s.macro_mape or 0):.1f} %" in text
-    assert f"| {s.worst_id} |" in text
-    assert "Gate: 1 of 2 checks hold. FAIL two." in text
-    assert "Made with numpy 2. Revision 0123456789ab+changes." in text
-    assert re.findall(r"\]\((.*?)\)", text) == list(shown.values())
-    assert f"--id {s.worst_id}" in text
-    assert "None" not in text
-    assert "nan" not in text
 
 
 def test_every_figure_of_the_article_follows_the_rows(evaluation: Evaluation) -> None:

@@ -124,14 +124,6 @@ def test_fp8_is_not_slower_with_the_same_constants(one: Attention) -> None:
     assert took[0] <= took[1] * (1 + 1e-9)
 
 
-def test_masks_and_directions_order_as_they_should() -> None:
-    for where in GPUS:
-        full, causal, window, backward = seconds(*where, op(causal=False), op(), op(window=512), op(backward=True))
-        assert window < causal < full, where
-        assert 0.5 * full < causal < 0.75 * full, where
-        assert 1.8 * causal < backward < 4.5 * causal, where
-
-
 def test_mla_costs_by_both_head_dimensions() -> None:
     for where in GPUS:
         small, mla = seconds(*where, op(kv_heads=16), op(kv_heads=16, head_dim_qk=192))

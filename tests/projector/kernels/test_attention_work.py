@@ -173,38 +173,11 @@ def test_order_does_not_matter_and_nothing_is_measured() -> None:
     assert (together.seconds > 0).all()
 
 
-def test_every_catalogue_gpu_has_times() -> None:
-    for name in gpu_names():
-        times = model_of(name).times(MIXED).seconds
-        assert np.isfinite(times).all(), name
-        assert (times > 0).all(), name
-
-
-def test_streams_ramp_to_their_share_of_bandwidth() -> None:
-    small, large = (Stream(name="s", kind="elementwise", read=x, write=x) for x in (1e4, 1e10))
-    times = model_of().times([small, large]).seconds
-    bandwidth = gpu("h100_sxm").memory_bandwidth
-    share = load("h100_sxm")["stream.elementwise"]
-    assert small.bytes / times[0] < 0.05 * bandwidth
-    assert large.bytes / times[1] == pytest.approx(share * bandwidth, rel=0.01)
-
-
 def test_grouped_backends_order_by_cost_per_group() -> None:
     few = replace(EXPERTS, groups=64, rows=8192)
     for name in ("h100_sxm", "b200", "mi355x"):
         fused, looped = model_of(name).times([replace(few, backend="fused"), replace(few, backend="loop")]).seconds
         assert fused < looped, name
-
-
-def test_grouped_gemm_reads_every_expert_once() -> None:
-    starved = replace(EXPERTS, groups=256, rows=256)
-    took = model_of("h100_sxm").times([starved]).seconds[0]
-    assert took > 256 * 4096 * 7168 * 2 / gpu("h100_sxm").memory_bandwidth
-
-
-def test_uneven_experts_pay_for_padding() -> None:
-    even, odd = model_of().times([replace(EXPERTS, rows=32 * 128), replace(EXPERTS, rows=32 * 129)]).seconds
-    assert odd > even
 
 
 def test_efficiency_files_give_shares_between_low_and_high() -> None:

@@ -78,12 +78,6 @@ def offer(monkeypatch: pytest.MonkeyPatch, target: str, name: str = "tenth") -> 
     monkeypatch.setattr(metadata, "entry_points", lambda group: [entry] if group == backends.GROUP else [])
 
 
-def test_our_own_model_is_returned_as_it_is() -> None:
-    ours = simulated("mi300x")
-    assert backends.over(backends.BUILTIN, gpu("mi300x"), load("mi300x"), ours) is ours
-    backends.check(backends.BUILTIN)
-
-
 def test_a_backend_of_another_package_prices_dense_products_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, f"{__name__}:Tenth")
     assert backends.names() == ("builtin", "origami", "tenth")
@@ -288,15 +282,6 @@ def test_no_product_beats_the_data_sheet(install: Callable[..., Any]) -> None:
     a, b = origami("mi300x").seconds([big, wide])
     assert a >= big.flops / device.peak["bf16"]
     assert b >= (2 * 8192 * 64 * 2 + 8192 * 8192 * 2) / device.memory_bandwidth
-
-
-def test_a_shape_is_asked_once(install: Callable[..., Any]) -> None:
-    module = install(RELEASED)
-    first, second = origami("mi300x"), origami("mi300x")
-    first.seconds([SQUARE, SQUARE])
-    asked = len(module.record.calls)
-    second.seconds([SQUARE])
-    assert len(module.record.calls) == asked
 
 
 def test_a_shape_without_a_kernel_says_so(install: Callable[..., Any]) -> None:

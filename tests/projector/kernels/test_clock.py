@@ -120,14 +120,6 @@ def test_compute_follows_the_clock_and_memory_does_not(name: str, low: float, ga
     assert seconds(*fast, COPY) == seconds(*slow, COPY)
 
 
-@pytest.mark.parametrize("name", ["a100_sxm_80gb", "h100_sxm", "b200", "mi300x", "mi355x"])
-def test_large_products_are_inverse_in_the_clock(name: str) -> None:
-    device, efficiency = gpu(name), load(name)
-    slow, fast = (clock.settle(device, efficiency, mhz=mhz) for mhz in (600.0, 1200.0))
-    assert seconds(*slow, BIG) == pytest.approx(2.0 * seconds(*fast, BIG), rel=0.05)
-    assert seconds(*slow, FLASH) > 1.6 * seconds(*fast, FLASH)
-
-
 def test_settings_say_what_they_come_to() -> None:
     device, efficiency = gpu("h100_sxm"), load("h100_sxm")
     assert Settings().stated(device, efficiency) == ()

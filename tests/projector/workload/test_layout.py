@@ -31,15 +31,6 @@ def check(found, layers: int, pp: int, mtp: int = 0):
     assert sum(chunk.mtp for chunk in found) == mtp
 
 
-@given(pp=st.integers(1, 16), vpp=st.integers(1, 4), each=st.integers(1, 5), mtp=st.integers(0, 2))
-def test_even_split(pp, vpp, each, mtp):
-    layers = pp * vpp * each
-    found = chunks(model(layers, mtp), recipe(pp=pp, vpp=vpp))
-    check(found, layers, pp, mtp)
-    assert {len(chunk.layers) for chunk in found} == {each}
-    assert found[-1].mtp == mtp
-
-
 @given(layers=st.integers(1, 80), pp=st.integers(1, 16), vpp=st.integers(1, 4))
 def test_uneven_split_when_allowed(layers, pp, vpp):
     assume(layers >= pp * vpp)

@@ -77,13 +77,6 @@ def test_every_mistake_at_once():
     assert all(problem.where == "suite.yaml" for problem in problems)
 
 
-def test_truncated_model():
-    model, problems = parse_model({"base": "deepseek_v2", "num_layers": 12, "moe": {"num_experts": 80}}, "file")
-    assert problems == []
-    assert (model.num_layers, model.moe.num_experts, sum(model.moe.moe_layer_freq)) == (12, 80, 11)
-    assert model.mla == zoo.load("deepseek_v2").mla
-
-
 def test_a_model_of_ones_own():
     model, problems = parse_model(
         {
@@ -231,9 +224,3 @@ def test_everything_else_is_refused(value):
 def test_any_text(text, layers):
     pattern, expected = expand(text, layers)
     assert bool(expected) != (len(pattern) == layers)
-
-
-@given(st.integers(0, 40), st.integers(1, 40))
-def test_dense_layers_first(dense, sparse):
-    pattern, _ = expand(f"([0]*{dense}+[1]*{sparse})", dense + sparse)
-    assert pattern == (0,) * dense + (1,) * sparse

@@ -58,11 +58,6 @@ def test_the_pipelines_schedules_are_known_words():
     assert {name.replace("_", "-") for name in schedule_names()} <= set(CHOICES["pipeline_schedule"])
 
 
-def test_words_are_unambiguous():
-    for words in CHOICES.values():
-        assert len(words) == len(set(words))
-
-
 @given(
     st.fixed_dictionaries({name: st.integers(-2, 300) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "gpus")}),
     st.sampled_from(["llama3_8b", "deepseek_v3", "gpt_oss_20b"]),
