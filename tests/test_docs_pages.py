@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from docsite import figures, names, reference
-from docsite.blocks import cells, markers, replaced, sections, table
+from docsite.blocks import cells, markers, replaced
 from docsite.figures import FIGURES, SWITCHES
 from docsite.links import wrong_links
 from docsite.reference import REFERENCE, words
@@ -113,23 +113,6 @@ def test_commands_in_sentences_may_leave_out_what_they_need() -> None:
 PAGE = "a\n<!-- speed:begin -->\nold\n<!-- speed:end -->\nb\n"
 
 
-def test_markers_and_replacement() -> None:
-    assert markers(PAGE) == ("speed",)
-    assert replaced(PAGE, "speed", "new", "p.md") == PAGE.replace("old", "new")
-    for page in (PAGE + PAGE, PAGE.replace("end", "and"), "nothing"):
-        with pytest.raises(InputError, match="speed"):
-            replaced(page, "speed", "new", "p.md")
-
-
-def test_sections_and_tables() -> None:
-    text = "# T\n\n## One\n\n| a | b |\n| --- | ---: |\n| x \\| y | 3 % |\n\nwords\n\n## Two\n"
-    assert list(sections(text)) == ["One", "Two"]
-    assert cells(sections(text)["One"]) == [["a", "b"], ["x \\| y", "3 %"]]
-    assert table(["n", "what"], [["3 %", "x"]]) == "| n | what |\n| ---: | --- |\n| 3 % | x |"
-    assert table(["n"], [["≥ 5 GiB"], ["a100"]]).splitlines()[1] == "| ---: |"
-    assert table(["n"], [["a100"], ["1f1b"]]).splitlines()[1] == "| --- |"
-
-
 @pytest.mark.parametrize("name", [*figures.FIGURES, *reference.REFERENCE])
 def test_every_part_can_be_made(name: str) -> None:
     made = tool.block(name)
@@ -161,14 +144,6 @@ def test_stale_pages_are_found(tmp_path, monkeypatch, capsys) -> None:
     page.write_text(PAGE.replace("speed", "spede"), encoding="utf-8")
     assert tool.main(["check"]) == 2
     assert "speed" in capsys.readouterr().err
-
-
-def test_one_part_is_shown(capsys) -> None:
-    assert tool.main(["show", "thresholds"]) == 0
-    assert "`kendall_tau`" in capsys.readouterr().out
-    assert tool.main(["show"]) == 0
-    assert set(capsys.readouterr().out.split()) == set(tool.BLOCKS)
-    assert tool.main(["what"]) == 2
 
 
 def test_shares_take_every_row_once() -> None:
@@ -207,20 +182,12 @@ def site(tmp_path) -> Path:
     return tmp_path
 
 
-def test_good_links(site: Path) -> None:
-    assert wrong_links(site) == []
-
-
 @pytest.mark.parametrize(("old", "new", "wrong"), tabled("documentation", "links"))
 def test_wrong_links_are_found(site: Path, old: str, new: str, wrong: str) -> None:
     (site / "index.html").write_text(GOOD.replace(old, new), encoding="utf-8")
     found = wrong_links(site)
     assert len(found) == 1
     assert wrong in found[0]
-
-
-def test_an_empty_site_is_wrong(tmp_path) -> None:
-    assert "no pages" in wrong_links(tmp_path)[0]
 
 
 def test_the_site_builds_strictly_and_loads_nothing(tmp_path) -> None:

@@ -62,14 +62,6 @@ def test_every_mistake_is_said_at_once_by_its_argument() -> None:
         pj.project(**{**RUN, "gpus": 15, "tp": 2})
 
 
-def test_a_projection_is_told_in_a_few_lines() -> None:
-    lines = repr(pj.project(**FITS)).splitlines()
-    assert len(lines) == 5
-    assert lines[0].startswith("llama3.1_8b on 16 × NVIDIA H100")
-    assert lines[2].startswith("Fits: ")
-    assert max(map(len, lines)) < 250
-
-
 def test_an_impossible_run_shows_no_speed() -> None:
     made = pj.project(**{**RUN, "model": "llama3_70b", "seq_length": 8192, "tp": 1})
     assert made.memory.order == 2
@@ -176,12 +168,6 @@ def test_what_newcomers_type_is_answered_in_words_of_python(asked: Callable[[], 
     with pytest.raises(pj.InputError, match=told) as caught:
         asked()
     assert "--" not in str(caught.value)
-
-
-def test_a_sweep_draws_itself() -> None:
-    pytest.importorskip("matplotlib")
-    (axes,) = pj.sweep(**{**FITS, "gpu": ["h100", "mi300x"], "tp": [1, 2]}).plot().axes
-    assert len(axes.collections) == 2
 
 
 def test_what_nobody_states_follows_the_model_and_the_gpu() -> None:

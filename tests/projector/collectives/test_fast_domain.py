@@ -246,11 +246,6 @@ def test_an_nvlink_domain_is_filled_evenly() -> None:
     assert groups(recipe(tp=4), 256, GB200)["dp"] == GroupShape(64, 16)
 
 
-def test_the_widest_group_of_a_kind_counts() -> None:
-    # {0,1,2}, {3,4,5}, {6,7,8}, … on nodes of 8: the third group crosses a boundary.
-    assert shape_of(1, 3, 24, 8) == GroupShape(3, 2)
-
-
 def test_a_group_that_straddles_nodes_unevenly_keeps_its_counts() -> None:
     # ranks 6..11 of groups of six on nodes of eight: two in one node, four in the next
     assert shape_of(1, 6, 24, 8) == GroupShape(6, 3, counts=(4, 2))

@@ -13,7 +13,6 @@ from tabled import tabled
 
 from harness.evidence import dataset
 from projector import project
-from projector.errors import InputError
 from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
 from projector.layers.lower import layer
@@ -22,7 +21,6 @@ from projector.pipeline import in_flight
 from projector.pipeline.residency import shortened
 from projector.workload.lora import LoRA
 from projector.workload.model import LayerKind, decoder
-from projector.workload.parameters import count
 from tests.workloads import workload
 
 GPU = gpu()
@@ -121,11 +119,6 @@ def test_more_context_parallelism_never_raises_activations(case: Resolved) -> No
         assert b.components["activations"] <= a.components["activations"] * 1.0001
 
 
-def test_the_last_stage_outweighs_the_first_when_the_vocabulary_is_large() -> None:
-    planned = plan(resolved(llama(4, vocab_size=512_000), recipe(pp=2), 8), GPU)
-    assert planned.ranks[-1].allocated > planned.ranks[0].allocated
-
-
 @pytest.mark.parametrize(
     ("sharding", "bytes_per_element"),
     [("optim", 6 + 12 / 64), ("optim_grads", 2 + 16 / 64), ("optim_grads_params", 18 / 64)],
@@ -134,13 +127,6 @@ def test_each_sharding_divides_what_it_says(sharding: str, bytes_per_element: fl
     rank = plan(resolved(llama(2), recipe(data_parallel_sharding=sharding), 64), GPU).ranks[0]
     names = ("weights", "gradients", "master_weights", "moments")
     assert sum(rank.components[name] for name in names) == pytest.approx(bytes_per_element * rank.parameters)
-
-
-def test_replicas_do_not_divide_the_state() -> None:
-    how = recipe(data_parallel_sharding="optim_grads_params")
-    whole = plan(resolved(llama(2), how, 64), GPU).ranks[0]
-    hybrid = plan(resolved(llama(2), dataclasses.replace(how, data_parallel_shard_size=8), 64), GPU).ranks[0]
-    assert hybrid.components["weights"] == pytest.approx(8 * whole.components["weights"])
 
 
 def test_low_rank_adapters_need_no_gradients_of_frozen_weights() -> None:
@@ -206,29 +192,6 @@ def test_the_verdict_goes_both_ways() -> None:
     assert tight.status == "tight"
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb_h1", "zb_h2"])
-def test_schedules_hold_what_they_promise(schedule: str) -> None:
-    """Micro-batches alive on the first rank: pp for 1F1B and ZB-H1, m for GPipe, about 2·pp for ZB-H2."""
-    pp, m = 4, 16
-    model = llama(8, vocab_size=128)
-    how = recipe(pp=pp, global_batch_size=m, pipeline_schedule=schedule, seq_length=8192)
-    rank = plan(resolved(model, how, pp), GPU).ranks[0]
-    each = layer(decoder(False), resolved(model, how, pp)).saved_bytes
-    alive = rank.components["activations"] / (2 * each)
-    expected = {"1f1b": pp, "gpipe": m, "zb_h1": pp, "zb_h2": 2 * pp}[schedule]
-    assert alive == pytest.approx(expected, abs=1.0 if schedule.startswith("zb") else 0.1)
-
-
-def test_stages_hold_the_parameters_of_the_model() -> None:
-    """All stages together hold what the model has, but for the padding of the vocabulary."""
-    for model in (llama(8), deepseek_v3(8, 2, mtp=1)):
-        unpadded = dataclasses.replace(model, vocab_size=128 * 1000)
-        planned = plan(resolved(unpadded, recipe(), 8), GPU)
-        assert planned.ranks[0].parameters == pytest.approx(count(unpadded).total, rel=1e-4)
-        two = plan(resolved(dataclasses.replace(unpadded, mtp_num_layers=0), recipe(pp=2), 8), GPU)
-        assert sum(rank.parameters for rank in two.ranks) == pytest.approx(count(unpadded).main, rel=1e-4)
-
-
 def test_tied_embeddings_exist_once_on_one_rank_and_twice_on_two() -> None:
     tied = llama(8, untie_embeddings_and_output_weights=False, vocab_size=128_000)
     table = 128_000 * 4096
@@ -261,12 +224,6 @@ def test_every_sharding_plans_under_every_data_parallel_style() -> None:
 
 
 # How many micro-batches are alive on a rank: closed forms of the published schedules.
-
-
-@given(st.integers(1, 8), st.integers(1, 200))
-def test_1f1b_holds_pp_minus_rank(pp: int, m: int) -> None:
-    for rank, met in enumerate(in_flight("1f1b", pp, 1, m, None, 0).ranks):
-        assert met.alive.sum(axis=1).max() == min(m, pp - rank)
 
 
 @pytest.mark.parametrize(("pp", "vpp"), [(2, 2), (4, 2), (4, 4), (8, 3)])
@@ -315,11 +272,6 @@ def test_one_kept_output_has_the_bytes_of_its_tensor() -> None:
     assert peak_saving("llama3_70b", "out_proj") - peak_saving("llama3_70b") == pytest.approx(
         80 * 4096 * 8192 * 2, rel=0.1
     )
-
-
-def test_what_is_kept_belongs_to_full_recompute() -> None:
-    with pytest.raises(InputError, match="recompute_saved"):
-        peak_saving("llama3_70b", "context", recompute_granularity="selective")
 
 
 def test_measured_policies_fit_or_not_as_they_did() -> None:

@@ -61,14 +61,6 @@ def test_the_sketch_fits_its_width_and_is_full_at_the_peak() -> None:
         assert any("█" in row for row in rows[1:])
 
 
-@pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
-def test_the_picture_is_written(tmp_path: Path, ending: str) -> None:
-    pytest.importorskip("matplotlib")
-    case = resolved(llama(8), recipe(pp=2, pipeline_schedule="1f1b"), 16)
-    path = draw.save(plan(case, GPU), _timelines(case), tmp_path / f"memory{ending}", "a title")
-    assert path.stat().st_size > 5_000
-
-
 def test_a_picture_that_cannot_be_written_is_refused_in_one_go(tmp_path: Path) -> None:
     case = resolved(llama(8), recipe(), 8)
     with pytest.raises(InputError) as refused:

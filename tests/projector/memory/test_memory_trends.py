@@ -92,15 +92,6 @@ def test_offloading_activations_reduces_them(case: Resolved, layers: int) -> Non
         assert b.allocated <= a.allocated * (1 + 1e-12)
 
 
-@given(cases)
-@settings(max_examples=30)
-def test_offloading_the_optimizer_reduces_its_state(case: Resolved) -> None:
-    stays, leaves = plan(case, GPU), plan(changed(case, optimizer_cpu_offload=True), GPU)
-    for a, b in zip(stays.ranks, leaves.ranks, strict=True):
-        assert b.allocated <= a.allocated
-        assert b.components["moments"] == 0
-
-
 def test_weights_that_the_optimizer_steps_itself_are_of_the_type_that_is_stated() -> None:
     narrow = {"use_precision_aware_optimizer": True, "main_params_dtype": "bf16"}
     for copy_bytes, share in ((4.0, 1.0), (0.0, 0.5)):

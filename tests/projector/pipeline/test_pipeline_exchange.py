@@ -201,19 +201,6 @@ def test_what_pairs(drawn):
         assert (paired.rank[forward] == rank).sum() == (steady if steady > 1 else 0)
 
 
-def test_by_hand():
-    # one rank after the other; rank 1 runs F1 beside B0 and F2 beside B1 once it is one forward ahead
-    compiled = pipeline.compile("1f1b", 2, 1, 3, None, 1, paired=True)
-    ones = np.ones(2)
-    line = pipeline.evaluate(compiled, ones, ones, 0 * ones, hidden=(0.25 * ones, 0.25 * ones))
-    on_last = {(int(k), int(i)): float(e) for k, i, e, r in zip(
-        compiled.kind, compiled.microbatch, line.end, compiled.rank, strict=True) if r == 1}  # fmt: skip
-    assert on_last[0, 0] == 2.0  # F0
-    assert on_last[0, 1] == on_last[1, 0] == 3.5  # F1 beside B0: 1 + 1 − 0.5
-    assert on_last[0, 2] == on_last[1, 1]  # F2 beside B1
-    assert on_last[1, 2] == on_last[0, 2] + 1  # the last backward is alone
-
-
 def test_dualpipe_pairs_too():
     compiled = pipeline.compile("dualpipe_v", 4, 2, 16, paired=True)
     assert len(compiled.pairs[0]) > 0
@@ -242,12 +229,6 @@ def test_too_few_forwards_ahead_pair_nothing():
     f0, f1, b0, b1 = *F, *B
     tight = Schedule("x", 2, 1, 2, False, ((f0, f1, b0, b1), (f0, b0, f1, b1)), loop_placement(2, 1))
     assert compile_schedule(tight, paired=True).size == 8
-
-
-def test_wrong_savings():
-    compiled = pipeline.compile("interleaved", 2, 2, 4, paired=True)
-    with pytest.raises(InputError, match="hidden backward"):
-        pipeline.evaluate(compiled, *np.ones((3, 4)), hidden=(np.ones(4), np.ones(3)))
 
 
 # What is alive: published peaks, and a replay by hand.

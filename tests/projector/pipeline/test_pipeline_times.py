@@ -41,13 +41,6 @@ def test_totals_of_another_simulator():
     assert times("zbv", 4, 2, 12).makespan == 75
 
 
-@pytest.mark.parametrize("m", [1, 2, 3, 4, 5, 6, 7])
-@pytest.mark.parametrize("vpp", [2, 3])
-def test_few_microbatches_are_legal(vpp, m):
-    line = times("interleaved", 4, vpp, m)
-    assert 3 * m * vpp <= float(line.makespan) <= 3 * (m * vpp + 4 * vpp)
-
-
 @pytest.mark.parametrize("pp", [2, 3, 4, 8])
 @pytest.mark.parametrize("rounds", [2, 3, 5])
 def test_zero_bubble_closed_forms(pp, rounds):

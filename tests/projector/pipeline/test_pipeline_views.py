@@ -41,12 +41,6 @@ def test_trace_holds_every_action(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["step.json"]
 
 
-def test_actions_of_a_rank_never_overlap(tmp_path):
-    for rank in range(3):
-        own = sorted((e["ts"], e["dur"]) for e in trace.events(line("v_half")) if e["ph"] == "X" and e["pid"] == rank)
-        assert all(a[0] + a[1] <= b[0] + 1e-3 for a, b in pairwise(own))
-
-
 def test_trace_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     target = tmp_path / "step.json"
     target.write_text("old")
@@ -71,15 +65,6 @@ def test_trace_wants_a_folder_and_one_evaluation(tmp_path):
     assert sum(event["ph"] == "X" for event in trace.events(batch.at(1))) == 8
 
 
-def test_sketch_of_1f1b():
-    compiled = pipeline.compile("1f1b", 2, 1, 2)
-    timeline = pipeline.evaluate(compiled, np.full(2, 1e-3), np.full(2, 1e-3), np.full(2, 1e-3))
-    head, names, *ranks = sketch.sketch(timeline, 14 + 9).splitlines()
-    assert head == "1f1b pp=2 vpp=1 m=2: 9.000 ms, bubble 33.3%"
-    assert names.split() == ["rank", "idle"]
-    assert [row.split("│ ")[1] for row in ranks] == ["FF··BB·BB", "·FBBFBB··"]
-
-
 @pytest.mark.parametrize("name", ["zbv", "v_min", "dualpipe_v"])
 def test_sketch_is_one_line_a_rank_in_the_width(name):
     rows = sketch.sketch(line(name), 80).splitlines()[2:]
@@ -93,10 +78,6 @@ def test_sketch_says_what_is_wrong():
     with pytest.raises(InputError) as caught:
         sketch.sketch(line(), 5, by="colour")
     assert [problem.key for problem in caught.value.problems] == ["width", "by"]
-
-
-def test_sketch_of_nothing():
-    assert "·" * 20 in sketch.sketch(line(unit=0.0), 60)
 
 
 # Pictures of a timeline: written, of the right kind, and refused in words.

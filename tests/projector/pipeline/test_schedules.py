@@ -16,7 +16,6 @@ from tabled import tabled
 from projector import pipeline
 from projector.errors import InputError
 from projector.pipeline.compiler import Deadlock, compile_schedule
-from projector.pipeline.schedules.interleaved import table
 from projector.pipeline.types import Action, Schedule, loop_placement
 from projector.settle.scheduling import conflict as conflict_of
 from projector.workload.checks import CHOICES
@@ -72,11 +71,6 @@ def test_warmup_of_interleaved(vpp, m, group):
         assert [action.kind for action in order].index("B") == min(warmup + 1, m * vpp)
 
 
-def test_interleaved_table_takes_groups_through_the_chunks():
-    # pp = 2, vpp = 2, m = 5, groups of 3: the example of Megatron-LM's get_schedule_table docstring
-    assert table(5, 2, 3) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (0, 4), (1, 3), (1, 4)]
-
-
 def test_remainders_that_megatron_takes_keep_its_warmup():
     # 13 = 8 + 5 and 5 >= pp: legal in Megatron, so the warm-up must be the usual one
     for rank, order in enumerate(pipeline.build("interleaved", 4, 2, 13, 8).orders):
@@ -98,11 +92,6 @@ def test_one_more_forward_ahead_with_extra_warmup():
     for before, after in zip(plain.orders, more.orders, strict=True):
         count = [[action.kind for action in order].index("B") for order in (before, after)]
         assert count[1] == count[0] + 1
-
-
-@pytest.mark.parametrize(("text", "name"), tabled("names", "schedules_by_free_text"))
-def test_names_of_the_field(text, name):
-    assert pipeline.find(text) == name
 
 
 def test_every_alias_leads_to_its_schedule():
@@ -135,17 +124,6 @@ def test_a_group_fills_the_pipeline():
     assert pipeline.compile("interleaved", 4, 2, 3, 3).size == 2 * 4 * 2 * 3
 
 
-@pytest.mark.parametrize(("name", "vpp"), [("1f1b", 2), ("zbv", 1), ("v_half", 3), ("zb_h1", 2)])
-def test_a_schedule_says_how_many_chunks_it_takes(name, vpp):
-    with pytest.raises(InputError, match="vpp: found"):
-        pipeline.compile(name, 4, vpp, 8)
-
-
-def test_unknown_in_choose():
-    with pytest.raises(InputError, match=r"nearest: .*interleaved"):
-        pipeline.choose("interleeved", 4, 2)
-
-
 def test_the_compiler_refuses_orders_that_cannot_run():
     F, B = (Action("F", 0, 0), Action("F", 0, 1)), (Action("B", 0, 0), Action("B", 0, 1))
     place = loop_placement(2, 1)
@@ -167,10 +145,6 @@ def test_which_schedules_run_all_forwards_first(name):
     orders, forwards = built.orders, built.each * built.chunks
     first = all([action.kind for action in order].index("B") == forwards for order in orders)
     assert first == entry.forwards_first
-
-
-def test_compiled_once():
-    assert pipeline.compile("1f1b", 4, 1, 8) is pipeline.compile("1f1b", 4, 1, 8)
 
 
 # What schedules demand of the rest of a recipe.
