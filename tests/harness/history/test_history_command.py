@@ -3,16 +3,11 @@
 import csv
 import io
 import json
-import os
-import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from asked import ROOT, says
 
 from harness.cli import main
 from harness.history import store
@@ -159,50 +154,3 @@ def test_an_empty_store_says_so(call: Call, recorded: Path) -> None:
     assert (code, "Nothing is recorded." in out) == (0, True)
     assert call("history", recorded, "--plot", "h.png")[0] == 2
     assert call("history", recorded, "--csv")[1] == ""
-
-
-@pytest.mark.night
-def test_a_constant_that_is_broken_in_a_commit_is_found(tmp_path, project_folder: Path) -> None:
-    """Four commits in a checkout of its own, one of which doubles every projected step; history names it."""
-    checkout = tmp_path / "checkout"
-    for package in ("projector", "harness"):
-        shutil.copytree(ROOT / package, checkout / package, ignore=shutil.ignore_patterns("__pycache__"))
-    identity = {
-        "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b",
-    }  # fmt: skip
-    env = {**os.environ, **identity, "PYTHONPATH": str(checkout)}
-
-    def commit(subject: str, day: int) -> None:
-        dated = {**env, "GIT_COMMITTER_DATE": f"2025-11-{day:02d}T12:00:00Z", "GIT_AUTHOR_DATE": "2025-11-01T12:00:00Z"}
-        for words in (["add", "-A"], ["commit", "-q", "--allow-empty", "-m", subject]):
-            subprocess.run(["git", "-C", str(checkout), *words], env=dated, check=True, timeout=60)
-
-    def harness(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "harness", *words], cwd=project_folder, env=env, capture_output=True, text=True,
-            timeout=600, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def record() -> None:
-        harness("run", "suites/tiny.yaml", "--no-plots", "--no-gate", "--out", "out", "--record")
-
-    subprocess.run(["git", "init", "-q", str(checkout)], check=True, timeout=60)
-    commit("The beginning", 1)
-    record()
-    commit("A page of documentation", 2)
-    rows = checkout / "harness" / "evaluation" / "evaluate.py"
-    text = rows.read_text()
-    assert text.count("p.step_seconds * factor") == 1
-    rows.write_text(text.replace("p.step_seconds * factor", "2 * p.step_seconds * factor"))
-    commit("A factor of two", 3)
-    record()
-    commit("Something else", 4)
-    record()
-    told = harness("history", "--broken", "--fit", "uncalibrated")
-    says(told, "A factor of two", "one of 2 commits", "A page of documentation")
-    assert "Something else" not in told
-    records = json.loads(harness("history", "--broken", "--fit", "uncalibrated", "--json"))["records"]
-    assert {r["subject"] for r in records} == {"A factor of two"}
-    assert records

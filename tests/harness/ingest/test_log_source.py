@@ -172,13 +172,3 @@ def test_memory_grows_with_the_steps_only(tmp_path: Path) -> None:
     assert samples == steps - 5
     assert after < LARGEST
     assert (after - before) * 1e6 / steps < 200  # bytes a step, with the working copies of the steady state
-
-
-@pytest.mark.night
-def test_a_gigabyte(tmp_path: Path) -> None:
-    path = tmp_path / "train.log"
-    steps = write_log(path, 1000)
-    peak, _, samples = measured(path)
-    path.unlink()
-    assert samples == steps - 5
-    assert peak < LARGEST

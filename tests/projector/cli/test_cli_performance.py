@@ -139,24 +139,6 @@ def test_what_decides_most_and_was_left_open_is_told():
     assert projector(*old, "--json").document["left_to_framework"]["attention_dropout"] == 0.1
 
 
-def test_what_a_zoo_model_has_and_is_projected_otherwise_is_told(tmp_path):
-    """By its name, and where a case changes its sizes; a model without such parts says nothing."""
-    case = tmp_path / "case.yaml"
-    told = "attention and MLP side by side on two norms (one after the other instead)"
-    for model, expected in (
-        ("gpt_neox_20b", [told]),
-        ("{base: gpt_neox_20b, num_layers: 4}", [told]),
-        ("llama2_13b", []),
-    ):
-        case.write_text(
-            f"model: {model}\ngpus: 8\ngpu: h100\n"
-            "recipe: {micro_batch_size: 1, global_batch_size: 8, seq_length: 2048, tp: 8}\n"
-        )
-        assert projector("performance", "--config", str(case), "--json").document["unmodelled"] == expected
-        shown = projector("performance", "--config", str(case)).out
-        assert (f"Not modelled: {told}" in shown) == bool(expected)
-
-
 def test_what_a_slow_rank_and_a_slow_link_do():
     asked = ("performance", "--config", DEEPSEEK, "--slow-rank", "3=1.5", "--slow-link", "inter=2")
     document = projector(*asked, "--json").document

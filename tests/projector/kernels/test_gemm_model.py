@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
@@ -28,6 +29,13 @@ def model(name: str, family: str = "") -> Simulated:
 
 def seconds(name: str, *ops: Gemm) -> np.ndarray:
     return model(name).times(ops).seconds
+
+
+@pytest.mark.parametrize(("name", "low", "high"), tabled("kernels", "rates_of_large_products"))
+def test_large_bf16_products_run_at_a_training_rate(name: str, low: float, high: float) -> None:
+    """Best published and typical rates, TFLOP/s at 8192³ (Azure AI-benchmarking-guide, MAMF, AITER, SimuMax)."""
+    op = Gemm(name="g", m=8192, n=8192, k=8192)
+    assert low < op.flops / seconds(name, op)[0] / 1e12 < high
 
 
 @pytest.mark.parametrize("name", ["b200", "gb200", "b300", "gb300"])

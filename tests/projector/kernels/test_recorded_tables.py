@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tabled import tabled
 
 from projector.errors import InputError
 from projector.hardware.catalogue import gpu, gpu_names
@@ -21,9 +22,9 @@ from projector.kernels import nearest_shapes, tables
 from projector.kernels.nearest_shapes import REACH, bounded, nearest
 from projector.kernels.recorded import Recorded, available, left_out
 from projector.kernels.simulate import Simulated
-from projector.kernels.tables import read, tables_dir
+from projector.kernels.tables import Measured, read, tables_dir
 from projector.mechanisms import Execution
-from projector.operators.types import Attention, Gemm, Stream
+from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
 HEADER = "family,dtype,scaling,layout,accumulate,out_bytes,m,n,k,batch,time_us,condition,source\n"
 
@@ -150,6 +151,30 @@ def test_an_installed_package_carries_the_tables(tmp_path: Path, root: Path, mon
 
 # How far the analytical models are from the measured tables, by kernel class: levels achieved, plus margin.  Held-
 # out errors of the same constants are printed by ``harness calibrate --kernels`` and kept in the efficiency files.
+
+
+def errors(root: Path, name: str, family: str, kind: type, least: float, **fields: object) -> np.ndarray:
+    def wanted(row: Measured) -> bool:
+        if not isinstance(row.op, kind) or row.family != family or row.op.flops <= least:  # type: ignore[attr-defined]
+            return False
+        return all(getattr(row.op, key) == value for key, value in fields.items())
+
+    rows = [row for row in read(root / "measured" / "kernels" / name) if wanted(row)]
+    assert len(rows) >= 5
+    model = Simulated(gpu(name), load(name), Execution.of(kernels={"gemm": family, "attention": family}), alone=True)
+    return model.times([row.op for row in rows]).seconds / np.array([row.seconds for row in rows]) - 1.0
+
+
+# Kinds by name, with the FLOP from which on a level holds: products, attention, and all grouped products.
+KINDS = {"Gemm": (Gemm, 1e10), "Attention": (Attention, 1e11), "GroupedGemm": (GroupedGemm, 0.0)}
+
+
+@pytest.mark.parametrize(("kind", "name", "family", "fields", "mape"), tabled("kernels", "levels_of_models"))
+def test_levels(root: Path, kind: str, name: str, family: str, fields: dict[str, object], mape: float) -> None:
+    of, least = KINDS[kind]
+    error = errors(root, name, family, of, least, **fields)
+    assert np.abs(error).mean() < mape
+    assert of is not Gemm or abs(error.mean()) < 0.06
 
 
 # Laws of interpolating measured tables: monotone in work, fading beyond reach, streams, left-out errors, speed.

@@ -188,6 +188,12 @@ def test_what_is_stated_wins_and_8_bits_need_transformer_engine() -> None:
         project(made(precision="fp8", transformer_impl="local").workload, catalogue.cluster("h100_sxm"))
 
 
+@pytest.mark.parametrize("framework", ["megatron-bridge", "nemo", "mlperf"])
+def test_recipes_that_name_transformer_engine_have_it_at_any_date(framework: str) -> None:
+    """NeMo's configurations set ``transformer_engine``; a rule of the parent changes no default of a child."""
+    assert made(framework=framework).workload.recipe.transformer_impl == "transformer_engine"
+
+
 def test_a_checkpoint_of_core_attention_is_for_scores_in_memory() -> None:
     kept = {
         impl: made(transformer_impl=impl, recompute_granularity="selective") for impl in ("local", "transformer_engine")

@@ -255,26 +255,6 @@ def test_pictures_of_a_search(tmp_path) -> None:
     assert main([*words, *held, "--plots", str(tmp_path / "file")]) == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("width", "theme"), [(1300, "light"), (800, "dark"), (500, "light")])
-def test_the_page_of_a_search_has_the_look_of_all_pages(chromium: Any, tmp_path, width: int, theme: str) -> None:
-    file, words = (
-        tmp_path / "all.html",
-        "--model llama3.1_8b --gpu h100 --gpus 8 --gbs 16 --seq 4096 --fix pp=1 --fix cp=1",
-    )
-    assert main(["search", *words.split(), "--fix", "tp=1,2", "--json", "--page", str(file)]) == 0
-    page = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
-    page.goto(file.as_uri())
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    before = page.locator("tbody tr td").first.inner_text()
-    page.locator("th button").first.click()
-    page.locator("th button").first.click()
-    assert page.locator("tbody tr td").first.inner_text() != before
-    page.locator("#theme").click()
-    assert page.evaluate("document.documentElement.dataset.theme") == ("dark" if theme == "light" else "light")
-    page.close()
-
-
 def test_the_whole_run_of_a_row_is_that_of_plan(tmp_path, capsys) -> None:
     recipe = {"global_batch_size": 256, "seq_length": 8192, "tp": 2, "data_parallel_sharding": "optim"}
     recipe["micro_batch_size"] = 1
