@@ -131,11 +131,6 @@ def test_an_unknown_device_is_an_input_error(cpu: Device, text: str) -> None:
     refusal(open_device, text, match="--device")
 
 
-def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "torch", None)
-    refusal(open_device, "cpu", match=r"projector-harness\[benchmark\]")
-
-
 def test_a_flush_is_longer_than_the_cache(cpu: Device) -> None:
     watch = Stopwatch(cpu, samples=3, flush=True, most=0.01)
     assert watch._buffer.numel() >= 2 * cpu.cache_bytes()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from asked import put, refusal
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tabled import tabled
 
@@ -20,7 +20,6 @@ from projector.workload.parameters import count
 from projector.workload.validate import problems
 from tests.workloads import written
 
-DUMP = Path(__file__).parent / "data" / "dump_mixtral.log"
 MINIMAL = tabled("readers", "loader_megatron_minimal")
 
 
@@ -200,19 +199,6 @@ def test_launch_arguments_in_the_results_tables(shared):
         loaded = megatron_args.from_mapping(row["other"]["args"], row["id"], name=row["model"])
         assert count(loaded.model).main == pytest.approx(count(zoo.load(zoo.find(row["model"]))).main, rel=1e-3)
         assert problems(loaded.workload(row["gpus"])) == ()
-
-
-KEYS = sorted({line.split()[0] for line in DUMP.read_text().splitlines() if " ..." in line})
-VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.lists(st.integers())
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow])
-@given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4))
-def test_mutated_arguments_raise_nothing_else(changes):
-    try:
-        megatron_args.from_mapping(megatron_args.parse(DUMP.read_text()) | changes, "args")
-    except InputError as error:
-        assert error.problems  # noqa: PT017
 
 
 @settings(deadline=None)
