@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -151,7 +151,6 @@ def test_the_bootstrap_is_the_percentile_bootstrap_of_scipy() -> None:
 ERRORS = st.lists(st.floats(-1.0, 1.0), min_size=2, max_size=40)
 
 
-@settings(max_examples=30)
 @given(ERRORS)
 def test_the_interval_holds_the_mean_and_stays_between_the_extremes(values: list[float]) -> None:
     low, high = resample.of_mean(values)

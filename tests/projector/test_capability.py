@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
 
@@ -52,7 +52,6 @@ def test_what_a_framework_does_by_itself_is_something_that_the_gpu_can(framework
             assert not capable.problems(made, cluster.gpu), (gpu, date)
 
 
-@settings(max_examples=40)
 @given(
     gpu=st.sampled_from(catalogue.gpu_names()),
     precision=st.sampled_from(about_of(Recipe)["precision"].choices),

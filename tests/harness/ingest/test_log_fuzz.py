@@ -66,7 +66,6 @@ def test_a_step_that_may_stand_anywhere_opens_with_no_run_of_anything(dialect: D
 
 
 @given(text=st.text(max_size=300), unit=st.sampled_from(HOSTILE), number=st.integers(-1, 10**30))
-@settings(max_examples=40)
 def test_no_dialect_raises_for_any_text(text: str, unit: str, number: int) -> None:
     lines = [text, f"{unit}{text}", unit.replace("1", str(number)) + "\n", f"{unit}{unit}|", text[::-1] + unit]
     for dialect in registry.LINES:
@@ -94,6 +93,6 @@ def test_ten_thousand_damaged_logs(tmp_path: Path) -> None:
 
 
 @given(text=st.text(max_size=400), log=st.sampled_from([log for log in LOGS if log.suffix == ".log"]))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_before_a_log_changes_nothing_or_is_refused(text: str, log: Path, tmp_path: Path) -> None:
     survives(text.encode("utf-8", "surrogatepass") + b"\n" + log.read_bytes(), log.name, tmp_path, None)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from asked import put
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from measure_jobs import LLAMA, QWEN, job
 from tabled import tabled
@@ -53,7 +53,6 @@ def test_a_log_alone_is_a_whole_measured_run(tmp_path, model: dict, recipe: dict
     assert run.measured.tgs == pytest.approx(4 * 32 / 0.1 / gpus)
 
 
-@settings(max_examples=30)
 @given(seconds=st.lists(st.floats(1e-3, 100.0), min_size=3, max_size=30))
 def test_times_survive_the_log(tmp_path_factory, seconds: list[float]) -> None:
     path = written(tmp_path_factory.mktemp("log") / "x.log", made(LLAMA, {}, 1, len(seconds)), seconds)

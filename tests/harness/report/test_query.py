@@ -10,7 +10,7 @@ import command_line
 import pytest
 import yaml
 from asked import refusal
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
 
@@ -58,7 +58,6 @@ def test_every_metric_and_every_group_is_shown(evaluation: Evaluation) -> None:
         assert all(len(line) == len(made.columns) == 2 for line in made.rows)
 
 
-@settings(max_examples=20)
 @given(groups=st.lists(st.sampled_from(["gpu", "family", "gpus", "tp", "group"]), min_size=1, max_size=3, unique=True))
 def test_groups_split_the_rows_and_lose_none(make_row_module: Callable, groups: list[str]) -> None:
     evaluation = make_row_module

@@ -6,7 +6,7 @@ import command_line
 import numpy as np
 import pytest
 from asked import ROOT, put, refusal
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
 
@@ -172,7 +172,6 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=40)
 @given(rows)
 def test_the_parts_sum_to_the_step(found: list[tuple[float, float, int]]) -> None:
     part = part_of(found)
@@ -183,7 +182,6 @@ def test_the_parts_sum_to_the_step(found: list[tuple[float, float, int]]) -> Non
     assert sum(entry.calls for entry in made.entries) == len(found)
 
 
-@settings(max_examples=30)
 @given(rows)
 def test_a_union_is_what_a_clock_would_count(found: list[tuple[float, float, int]]) -> None:
     part = part_of(found)

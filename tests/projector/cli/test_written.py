@@ -221,7 +221,7 @@ def _answer(words: list[str]) -> tuple[float, float] | str:
 
 
 @given(jobs())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_one_job_in_every_form(tmp_path, job: dict[str, Any]) -> None:
     recipe = dict(job)
     experts = recipe.pop("experts")

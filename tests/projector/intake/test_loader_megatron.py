@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from asked import put, refusal
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
 
@@ -201,7 +201,6 @@ def test_launch_arguments_in_the_results_tables(shared):
         assert problems(loaded.workload(row["gpus"])) == ()
 
 
-@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_parses_or_is_refused(text):
     assert isinstance(megatron_args.parse(text), dict)

@@ -7,7 +7,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.kernels.attention_sets import sets
@@ -69,7 +69,6 @@ shapes = st.builds(
 )
 
 
-@settings(max_examples=40)
 @given(where=WHERE, one=shapes)
 def test_never_beats_the_peak_nor_the_memory(where: tuple[str, str], one: Attention) -> None:
     took, device = seconds(*where, one)[0], gpu(where[0])
@@ -80,7 +79,6 @@ def test_never_beats_the_peak_nor_the_memory(where: tuple[str, str], one: Attent
     assert took > 2.0 * (queries + keys) / device.memory_bandwidth
 
 
-@settings(max_examples=40)
 @given(where=WHERE, one=shapes, times=st.integers(2, 5))
 def test_more_work_takes_longer(where: tuple[str, str], one: Attention, times: int) -> None:
     longer = replace(one, seq_q=one.seq_q + 512, seq_k=one.seq_k + 512)
@@ -90,7 +88,6 @@ def test_more_work_takes_longer(where: tuple[str, str], one: Attention, times: i
     assert more[2] <= times * first * (1 + 1e-9)
 
 
-@settings(max_examples=40)
 @given(where=WHERE, one=shapes, window=st.integers(1, 4096))
 def test_a_mask_saves_time(where: tuple[str, str], one: Attention, window: int) -> None:
     """Enough work-groups: two causal tiles in one work-group may outlast one full tile when units stand idle."""
@@ -105,7 +102,6 @@ def test_a_mask_saves_time(where: tuple[str, str], one: Attention, window: int) 
     assert wide <= causal * 1.02
 
 
-@settings(max_examples=40)
 @given(where=WHERE, one=shapes)
 def test_backward_takes_longer_than_forward(where: tuple[str, str], one: Attention) -> None:
     """With every unit busy: its smaller tiles spread a lone sequence over more units than the forward's."""
@@ -114,7 +110,6 @@ def test_backward_takes_longer_than_forward(where: tuple[str, str], one: Attenti
     assert backward >= forward * (1 - 1e-9)
 
 
-@settings(max_examples=40)
 @given(one=shapes)
 def test_fp8_is_not_slower_with_the_same_constants(one: Attention) -> None:
     device, plain = gpu("h100_sxm"), Efficiency(gpu="h100_sxm", parameters={})
@@ -189,7 +184,6 @@ def test_a_family_without_constants_takes_its_parents() -> None:
     assert made == pytest.approx([9e-6, 1e-6])
 
 
-@settings(max_examples=40)
 @given(ones=st.lists(shapes, min_size=1, max_size=12))
 def test_columns_equal_operators(ones: list[Attention]) -> None:
     device, efficiency = gpu("mi300x"), load("mi300x")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from projector.errors import InputError
@@ -50,7 +50,6 @@ def test_floor_sum_is_the_sum(count: int, step: int, start: int, divisor: int) -
     assert found[0] == sum((step * i + start) // divisor for i in range(count))
 
 
-@settings(max_examples=40)
 @given(
     queries=st.integers(1, 3000), keys=st.integers(1, 3000), rows=st.sampled_from([16, 64, 80, 96, 128, 192, 256]),
     columns=st.sampled_from([16, 64, 80, 112, 128, 144, 176, 224]), mask=st.sampled_from(["full", "causal", "window"]),
@@ -89,7 +88,6 @@ def test_chunks_of_a_context_add_up(own: int, rows: int, columns: int, chunks: i
     assert sum(parts) == whole
 
 
-@settings(max_examples=40)
 @given(
     tiles=st.integers(1, 24), lists=st.integers(1, 40), units=st.integers(1, 60), cost=st.floats(0.1, 5.0),
     prologue=st.floats(0.0, 20.0), causal=st.booleans(), reverse=st.booleans(),

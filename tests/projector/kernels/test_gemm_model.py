@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
 
@@ -82,7 +82,6 @@ laws = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=40)
 @given(
     chosen=st.lists(laws, min_size=1, max_size=3),
     shapes=st.lists(st.tuples(SIZES, SIZES, SIZES, st.integers(1, 8)), min_size=1, max_size=6),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from projector.hardware.catalogue import gpu
@@ -46,7 +46,6 @@ def test_rows_are_balanced() -> None:
     assert found.total(found.rows, 2).tolist() == [8, 6]
 
 
-@settings(max_examples=40)
 @given(DEVICES, BACKENDS, LAYOUTS, LOADS, st.integers(0, 11), st.integers(1, 2000), st.booleans())
 def test_more_tokens_never_take_less_time(
     name: str, backend: str, layout: str, loads: list[int], which: int, more: int, alone: bool
@@ -61,7 +60,6 @@ def test_more_tokens_never_take_less_time(
     assert two >= one * (1 - 1e-12)
 
 
-@settings(max_examples=40)
 @given(DEVICES, BACKENDS, LAYOUTS, LOADS, st.booleans())
 def test_no_faster_than_the_peak_or_the_memory(
     name: str, backend: str, layout: str, loads: list[int], accumulate: bool
@@ -74,7 +72,6 @@ def test_no_faster_than_the_peak_or_the_memory(
     assert took >= weights / device.memory_bandwidth
 
 
-@settings(max_examples=30)
 @given(DEVICES, BACKENDS, LAYOUTS, st.integers(1, 20000), st.booleans())
 def test_one_expert_is_a_dense_product_and_its_cost(
     name: str, backend: str, layout: str, rows: int, accumulate: bool

@@ -262,7 +262,6 @@ ROUTERS = st.builds(
 
 
 @pytest.mark.parametrize("name", [name for name in gpu_names() if gpu(name).vendor in ("amd", "nvidia")])
-@settings(max_examples=20)
 @given(router=ROUTERS)
 def test_routers_in_fp32_exist_and_are_slower_than_in_half_precision(name: str, router: Gemm) -> None:
     half = "bf16" if "bf16" in gpu(name).peak else "fp16"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
 
@@ -214,7 +214,6 @@ def test_no_shape_beats_a_smaller_measured_one(name: str, family: str) -> None:
     assert (took * SCATTER >= smaller).mean() > 0.97  # the rest: neighbours of the table that contradict each other
 
 
-@settings(max_examples=40)
 @given(SIZES, SIZES, SIZES, st.sampled_from("mnk"), st.floats(1.3, 4.0))
 def test_more_work_takes_longer_beyond_the_scatter(m: int, n: int, k: int, axis: str, factor: float) -> None:
     """Between interpolated shapes: neighbours change, so a step of some percent either way is within the scatter."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.kernels import sets
@@ -31,7 +31,6 @@ def seconds(*ops: Stream, name: str = "h100_sxm", **parameters: float) -> list[f
     return [float(value) for value in found]
 
 
-@settings(max_examples=40)
 @given(KINDS, BYTES, BYTES, BYTES, BYTES)
 def test_more_bytes_never_take_less_time(kind: str, first: float, second: float, read: float, write: float) -> None:
     few = Stream(name="s", kind=kind, read=first, write=second)
@@ -40,7 +39,6 @@ def test_more_bytes_never_take_less_time(kind: str, first: float, second: float,
     assert two >= one * (1 - 1e-12)
 
 
-@settings(max_examples=40)
 @given(KINDS, BYTES, BYTES, st.floats(0.5, 1.5), st.floats(0.0, 0.5))
 def test_no_faster_than_the_memory(kind: str, first: float, second: float, device: float, one_way: float) -> None:
     op = Stream(name="s", kind=kind, read=first, write=second)

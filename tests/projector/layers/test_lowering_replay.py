@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lowering_cases import (
     DEEPSEEK_V3,
@@ -146,7 +146,6 @@ def test_zoo_models_have_their_published_weights(name):
     assert total == pytest.approx(count(model).total, rel=1e-4)
 
 
-@settings(max_examples=30)
 @given(st.sampled_from([1, 2, 4, 8]))
 def test_tensor_parallelism_splits_all_but_the_norms(tp):
     once, now = (layer(DENSE, resolved(LLAMA_70B, tp=n)) for n in (1, tp))
@@ -154,7 +153,6 @@ def test_tensor_parallelism_splits_all_but_the_norms(tp):
     assert (now.owned.dense - norms) * tp == once.owned.dense - norms
 
 
-@settings(max_examples=30)
 @given(st.sampled_from([1, 8, 64, 256]), st.sampled_from([1, 2, 4]))
 def test_expert_parallelism_splits_the_experts(ep, etp):
     once, now = (layer(EXPERTS, resolved(DEEPSEEK_V3, ep=e, etp=t)) for e, t in ((1, 1), (ep, etp)))
@@ -188,7 +186,6 @@ def whole(model, kind, **split):
 
 
 @pytest.mark.parametrize(("model", "kind"), [(LLAMA_70B, DENSE), (DEEPSEEK_V3, EXPERTS)])
-@settings(max_examples=40)
 @given(split=SPLITS)
 def test_flop_do_not_depend_on_the_split(model, kind, split):
     once = whole(model, kind, **ONE)
@@ -197,7 +194,6 @@ def test_flop_do_not_depend_on_the_split(model, kind, split):
     assert once[0] == pytest.approx(once[1]) == pytest.approx(once[2])
 
 
-@settings(max_examples=40)
 @given(SPLITS)
 def test_every_gemm_has_its_two_gradients_of_the_same_flop(split):
     block = layer(EXPERTS, resolved(DEEPSEEK_V3, **split))
@@ -210,7 +206,6 @@ def test_every_gemm_has_its_two_gradients_of_the_same_flop(split):
         assert (op.layout, back.layout, weight.layout) == ("TN", "NN", "NT")
 
 
-@settings(max_examples=40)
 @given(SPLITS, st.booleans())
 def test_what_is_gathered_forward_is_scattered_backward(split, overlap):
     block = layer(DENSE, resolved(LLAMA_70B, tp_comm_overlap=overlap, **split))
@@ -225,7 +220,6 @@ def test_what_is_gathered_forward_is_scattered_backward(split, overlap):
     assert sent["all_gather", "backward"] == pytest.approx(2 * sent["all_gather", "forward"])
 
 
-@settings(max_examples=40)
 @given(SPLITS)
 def test_experts_receive_what_is_sent(split):
     block = layer(EXPERTS, resolved(DEEPSEEK_V3, **split))

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from memory_cases import GIB, changed, deepseek_v2, deepseek_v3, gpu, llama, recipe, resolved, tensors
 from tabled import tabled
@@ -38,7 +38,6 @@ cases = st.builds(lambda how, moe: resolved(deepseek_v3(8, 1) if moe else llama(
 
 
 @given(cases)
-@settings(max_examples=40)
 def test_components_sum_to_the_peak_and_nothing_is_negative(case: Resolved) -> None:
     planned = plan(case, GPU)
     assert len(planned.ranks) == case.workload.recipe.pp
@@ -53,7 +52,6 @@ def test_components_sum_to_the_peak_and_nothing_is_negative(case: Resolved) -> N
 
 
 @given(cases)
-@settings(max_examples=40)
 def test_full_recompute_never_needs_more_saved_bytes(case: Resolved) -> None:
     none = plan(changed(case, recompute_granularity="none"), GPU)
     full = plan(changed(case, recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1), GPU)
@@ -63,7 +61,6 @@ def test_full_recompute_never_needs_more_saved_bytes(case: Resolved) -> None:
 
 
 @given(cases, st.integers(1, 6))
-@settings(max_examples=40)
 def test_micro_batches_beyond_the_pipeline_change_nothing(case: Resolved, more: int) -> None:
     recipe_ = case.workload.recipe
     enough = case.workload.dp * (recipe_.pp + 1)
@@ -111,7 +108,6 @@ def test_the_sizes_of_latent_attention_and_experts() -> None:
 
 
 @given(cases)
-@settings(max_examples=30)
 def test_more_context_parallelism_never_raises_activations(case: Resolved) -> None:
     two = plan(changed(case, cp=2, cp_comm_type="p2p"), GPU)
     four = plan(changed(case, cp=4, cp_comm_type="p2p"), GPU)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from memory_cases import deepseek_v3, gpu, llama, recipe, resolved
 
@@ -35,7 +35,6 @@ schedules = st.sampled_from(
 
 
 @given(schedules, st.sampled_from([2, 4]), st.booleans(), st.sampled_from([1, 2, 5]))
-@settings(max_examples=30)
 def test_every_rank_peaks_where_the_plan_says(kind: tuple[str, int], pp: int, moe: bool, rounds: int) -> None:
     schedule, vpp = kind
     how = recipe(pp=pp, vpp=vpp, pipeline_schedule=schedule, global_batch_size=8 * rounds * pp, ep=2 if moe else 1)

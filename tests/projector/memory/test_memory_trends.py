@@ -7,7 +7,7 @@ from functools import partial
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from memory_cases import changed, deepseek_v3, gpu, llama, recipe, resolved, tensors
 
@@ -42,7 +42,6 @@ def _every_rank_grows(small: Resolved, large: Resolved) -> None:
 
 
 @given(cases)
-@settings(max_examples=40)
 def test_more_tokens_need_more(case: Resolved) -> None:
     how = case.workload.recipe
     larger = 2 * how.micro_batch_size
@@ -51,13 +50,11 @@ def test_more_tokens_need_more(case: Resolved) -> None:
 
 
 @given(dense_recipes, st.sampled_from([4, 8, 12]))
-@settings(max_examples=30)
 def test_more_layers_need_more(how: object, layers: int) -> None:
     _every_rank_grows(resolved(llama(layers), how, 64), resolved(llama(2 * layers), how, 64))
 
 
 @given(cases)
-@settings(max_examples=40)
 def test_more_ranks_of_data_parallelism_never_need_more(case: Resolved) -> None:
     how = case.workload.recipe
     twice = dataclasses.replace(case.workload, gpus=128, recipe=dataclasses.replace(how, global_batch_size=128))
@@ -68,7 +65,6 @@ def test_more_ranks_of_data_parallelism_never_need_more(case: Resolved) -> None:
 
 
 @given(cases)
-@settings(max_examples=40)
 def test_sharding_more_never_needs_more_state(case: Resolved) -> None:
     levels = ["no_shard", "optim", "optim_grads", "optim_grads_params"]
     names = ("weights", "gradients", "master_weights", "moments")
@@ -84,7 +80,6 @@ def test_sharding_more_never_needs_more_state(case: Resolved) -> None:
 
 
 @given(cases, st.integers(3, 8))
-@settings(max_examples=30)
 def test_offloading_activations_reduces_them(case: Resolved, layers: int) -> None:
     stays = plan(changed(case, recompute_granularity="none"), GPU)
     leaves = plan(changed(case, recompute_granularity="none", cpu_offloading_num_layers=layers), GPU)
@@ -216,7 +211,6 @@ _ODD = ("llama_nemotron_ultra_253b", "llama_nemotron_super_49b", "nemotron_h_8b"
     st.sampled_from([1, 2]),
     st.sampled_from([512, 4096]),
 )
-@settings(max_examples=40)
 def test_groups_of_unlike_layers_keep_their_first_input_and_free_it(
     name: str, number: int, micro: int, seq: int
 ) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from memory_cases import GIB, deepseek_v3, gpu, llama, recipe, resolved
 from tabled import tabled
@@ -321,7 +321,6 @@ def _resolved(seq: int, cp: int, **said: object) -> Resolved:
     return settle(workloads.workload("llama3.1_8b", 8, cp=cp, global_batch_size=8, seq_length=seq, **said), _A100)
 
 
-@settings(max_examples=40)
 @given(seq=st.sampled_from([2**n for n in range(13, 21)]), cp=st.sampled_from((1, 2, 4, 8)))
 def test_a_mask_is_made_where_somebody_may_have_meant_it(seq: int, cp: int) -> None:
     resolved = _resolved(seq, cp)

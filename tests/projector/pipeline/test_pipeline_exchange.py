@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_schedules import sizes
 
@@ -157,7 +157,6 @@ def pairings(draw):
     return pp, vpp, m, parts, hidden, hops, draw(st.booleans())
 
 
-@settings(max_examples=40)
 @given(pairings())
 def test_pairs_between_their_bounds(drawn):
     pp, vpp, m, parts, hidden, hops, overlap = drawn
@@ -181,7 +180,6 @@ def test_pairs_between_their_bounds(drawn):
     assert float(batch.at(1).makespan) == pytest.approx(float(saving.makespan))
 
 
-@settings(max_examples=40)
 @given(pairings())
 def test_what_pairs(drawn):
     pp, vpp, m, *_ = drawn
@@ -249,7 +247,6 @@ def test_published_peaks():
     assert max(chunks("dualpipe_v", 4, 2, 16)) == 2 * 4 + 1  # one half-size chunk more than ZB-V (DualPipe: PP + 1)
 
 
-@settings(max_examples=40)
 @given(sizes(), st.integers(0, 2**31))
 def test_peak_is_a_replay(case, seed):
     compiled = pipeline.compile(*case)
@@ -276,7 +273,6 @@ def test_peak_is_a_replay(case, seed):
     assert (many[1] >= many[0]).all()
 
 
-@settings(max_examples=40)
 @given(sizes())
 def test_the_replay_is_a_walk_along_the_orders(case):
     compiled = pipeline.compile(*case)
@@ -294,7 +290,6 @@ def test_the_replay_is_a_walk_along_the_orders(case):
     assert (pipeline.resident(compiled, 1.0)[np.append(compiled.rank_starts[1:], compiled.size) - 1] == 0).all()
 
 
-@settings(max_examples=40)
 @given(sizes())
 def test_in_flight_has_every_situation_of_the_replay_once(case):
     name, pp, vpp, m, group, extra = case

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from naive_pipeline import simulate
 from test_schedules import sizes
@@ -70,7 +70,6 @@ def cases(draw):
     return case, vectors, p2p, draw(st.booleans()), draw(st.booleans())
 
 
-@settings(max_examples=40)
 @given(cases())
 def test_agrees_with_the_naive_simulator(drawn):
     case, (forward, backward, weight, release), p2p, overlap, released = drawn
@@ -89,7 +88,6 @@ def test_agrees_with_the_naive_simulator(drawn):
     assert np.array_equal(batch.last_backward[0], line.last_backward)
 
 
-@settings(max_examples=40)
 @given(cases())
 def test_bounds(drawn):
     case, (forward, backward, weight, _), p2p, overlap, _ = drawn
@@ -108,7 +106,6 @@ def test_bounds(drawn):
     assert (line.rank_span >= line.rank_busy - tolerance).all()
 
 
-@settings(max_examples=40)
 @given(cases(), st.integers(0, 10**6), st.floats(0.01, 3))
 def test_monotone_in_every_duration(drawn, pick, extra):
     case, vectors, p2p, overlap, _ = drawn
@@ -125,7 +122,6 @@ def test_monotone_in_every_duration(drawn, pick, extra):
     assert (ends(arguments) >= before).all()
 
 
-@settings(max_examples=40)
 @given(cases(), st.floats(0.1, 10))
 def test_scales_with_the_unit_of_time(drawn, unit):
     case, vectors, p2p, overlap, _ = drawn
@@ -207,7 +203,6 @@ def test_bad_durations_all_at_once():
 # The bound that prunes a search is never above what a schedule takes, and is met where schedules are optimal.
 
 
-@settings(max_examples=40)
 @given(cases())
 def test_no_schedule_is_faster(drawn):
     case, (forward, backward, weight, _), p2p, overlap, _ = drawn

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_schedules import sizes
 
@@ -129,7 +129,6 @@ def tracks(events):
     return found
 
 
-@settings(max_examples=40)
 @given(sizes(), st.integers(0, 2**31), st.booleans())
 def test_sorted_named_and_never_overlapping(case, seed, overlap):
     compiled = pipeline.compile(*case)
@@ -155,7 +154,6 @@ def test_sorted_named_and_never_overlapping(case, seed, overlap):
     }
 
 
-@settings(max_examples=40)
 @given(sizes())
 def test_counters_begin_and_end_with_what_always_stays(case):
     compiled = pipeline.compile(*case)

@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from naive_pipeline import simulate
 from tabled import tabled
@@ -32,7 +32,6 @@ def sizes(draw):
     return name, pp, vpp, m, group, draw(st.integers(0, 2))
 
 
-@settings(max_examples=40)
 @given(sizes())
 def test_every_action_once_and_no_deadlock(case):
     schedule = pipeline.build(*case)

@@ -85,7 +85,6 @@ def test_every_schedule_promises():
     assert set(PROMISES) == set(pipeline.names())
 
 
-@settings(max_examples=40)
 @given(sizes())
 def test_memory_in_flight_keeps_the_promise(case):
     name, pp, vpp, m, group, extra = case
@@ -94,7 +93,6 @@ def test_memory_in_flight_keeps_the_promise(case):
     assert most <= min(promised if vpp > 1 or name != "interleaved_zb" else pp + extra, m * vpp)
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 6), st.integers(1, 14), st.integers(0, 2**31))
 def test_greedy_keeps_its_limit_for_any_times(pp, m, seed):
     random = np.random.default_rng(seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from projector.cli import communication as view
@@ -35,7 +35,6 @@ def sound(made: Projection) -> None:
         assert bool(row.algorithm) == (row.count > 0)
 
 
-@settings(max_examples=40)
 @given(
     tp=st.sampled_from((1, 2, 4)), pp=st.sampled_from((1, 2, 4)), cp=st.sampled_from((1, 2)),
     vpp=st.sampled_from((1, 2)), sharding=st.sampled_from(("no_shard", "optim", "optim_grads", "optim_grads_params")),

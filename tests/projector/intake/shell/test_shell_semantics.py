@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from asked import put, refusal
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
 
@@ -163,7 +163,6 @@ _EXPANSION = st.sampled_from(
 
 
 @needs_bash
-@settings(max_examples=25)
 @given(x=_TEXT, y=_TEXT, n=_NUMBER, m=_NUMBER, uses=st.lists(_EXPANSION, min_size=1, max_size=6))
 def test_expansions_as_bash_does(x, y, n, m, uses, tmp_path_factory):
     script = f"x='{x}' ; y='{y}'; n={n}; m={m}; A=('{x}' '{y}' \"$n\")\ntorchrun t.py --n {' '.join(uses)}\n"
@@ -171,7 +170,6 @@ def test_expansions_as_bash_does(x, y, n, m, uses, tmp_path_factory):
     assert of_ours(script, ours) == of_bash(script, real)
 
 
-@settings(max_examples=40)
 @given(data=st.data())
 def test_damaged_scripts_raise_input_errors_alone(data, tmp_path_factory):
     whole = "\n".join(
@@ -186,7 +184,6 @@ def test_damaged_scripts_raise_input_errors_alone(data, tmp_path_factory):
         scripts.load(file)
 
 
-@settings(max_examples=40)
 @given(data=st.binary(max_size=300))
 def test_bytes_raise_input_errors_alone(data, tmp_path_factory):
     file = tmp_path_factory.mktemp("bytes") / "script.sh"
@@ -230,7 +227,6 @@ _REGEXES = st.recursive(
 
 
 @given(_REGEXES)
-@settings(max_examples=40)
 def test_what_is_searched_ends(regex: str) -> None:
     text = "a" * 40 + "!"
     try:
