@@ -61,6 +61,14 @@ def test_megatron_deepspeeds_own_words(tmp_path: Path) -> None:
     assert (run.model.num_query_groups, run.model.normalization, run.model.moe) == (4, "RMSNorm", None)
 
 
+def test_bridge_with_its_step_times_alone(tmp_path: Path) -> None:
+    text = "".join(
+        f"node/0 Step Time : {9 + i % 3 / 100:.2f}s GPU utilization: 663.5MODEL_TFLOP/s/GPU\n" for i in range(12)
+    )
+    dialect, (record,) = records(tmp_path, text)
+    assert (dialect, record.steps, step(record)) == ("megatron-bridge", 12, pytest.approx(9.01))
+
+
 @pytest.mark.parametrize("position", [True, False])
 def test_nemo_counts_on_after_step_1000(tmp_path: Path, position: bool) -> None:
     rows = []

@@ -15,7 +15,6 @@ from lowering_cases import (
     attention_flops,
     collectives,
     flops,
-    names,
     phases,
     resolved,
     stream_bytes,
@@ -29,38 +28,6 @@ from projector.workload import zoo
 from projector.workload.parameters import count
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
-
-
-@pytest.mark.parametrize(("model", "kind"), [(LLAMA_70B, DENSE), (DEEPSEEK_V3, EXPERTS)])
-def test_full_recompute_is_the_forward_again(model, kind):
-    block = layer(kind, resolved(model, tp=2, recompute_granularity="full"))
-    assert tuple(op for op in block.recompute if op.name != "recompute.random_state") == block.forward
-    assert not layer(kind, resolved(model, tp=2)).recompute
-
-
-@pytest.mark.parametrize(
-    ("module", "inside", "outside"),
-    [
-        ("core_attn", {"core_attn"}, {"qkv", "proj"}),
-        ("layernorm", {"input_norm", "pre_mlp_norm"}, {"core_attn", "q_up"}),
-        ("mla_up_proj", {"q_up", "kv_up", "rope"}, {"q_down", "core_attn"}),
-        ("moe_act", {"experts.act"}, {"experts.fc1", "moe.dispatch"}),
-        ("moe", {"router", "experts.fc1", "moe.dispatch", "moe.combine", "moe.counts"}, {"core_attn", "pre_mlp_norm"}),
-        ("shared_experts", {"shared.fc1", "shared.act"}, {"router", "experts.fc1"}),
-    ],
-)
-def test_selective_recompute(module, inside, outside):
-    case = resolved(DEEPSEEK_V3, ep=8, recompute_granularity="selective", recompute_modules=(module,))
-    replayed = names(layer(EXPERTS, case).recompute)
-    assert inside <= replayed
-    assert not outside & replayed
-
-
-def test_selective_recompute_of_a_dense_network():
-    case = resolved(LLAMA_70B, tp=2, recompute_granularity="selective", recompute_modules=("mlp",))
-    assert {"fc1", "fc2", "fc1.ag", "fc2.rs"} <= names(layer(DENSE, case).recompute)
-    default = resolved(LLAMA_70B, recompute_granularity="selective")
-    assert attention_flops(layer(DENSE, default).recompute) == attention_flops(layer(DENSE, default).forward)
 
 
 def test_graph_scopes_name_operators():
@@ -144,20 +111,6 @@ def test_zoo_models_have_their_published_weights(name):
     blocks = [layer(kind, case) for kind in model.layer_kinds] + [embedding(case), head(case)]
     total = sum(b.owned.dense + b.owned.expert for b in blocks)
     assert total == pytest.approx(count(model).total, rel=1e-4)
-
-
-@given(st.sampled_from([1, 2, 4, 8]))
-def test_tensor_parallelism_splits_all_but_the_norms(tp):
-    once, now = (layer(DENSE, resolved(LLAMA_70B, tp=n)) for n in (1, tp))
-    norms = 2 * LLAMA_70B.hidden_size
-    assert (now.owned.dense - norms) * tp == once.owned.dense - norms
-
-
-@given(st.sampled_from([1, 8, 64, 256]), st.sampled_from([1, 2, 4]))
-def test_expert_parallelism_splits_the_experts(ep, etp):
-    once, now = (layer(EXPERTS, resolved(DEEPSEEK_V3, ep=e, etp=t)) for e, t in ((1, 1), (ep, etp)))
-    assert now.owned.expert * ep * etp == once.owned.expert
-    assert now.owned.dense == once.owned.dense
 
 
 # However the work is split, all ranks together do the same work.

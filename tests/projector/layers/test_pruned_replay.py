@@ -8,7 +8,7 @@ import pytest
 from tabled import tabled
 
 from projector.frameworks import resolve
-from projector.layers.lower import layer, mtp
+from projector.layers.lower import layer
 from projector.operators.types import Attention, Gemm, GroupedGemm
 from tests.workloads import workload
 
@@ -86,14 +86,6 @@ def test_torch_repeats_a_last_product_only_where_it_may_not_stop() -> None:
     assert (products(True), products(False)) == (5, 6), "four of the gradients, and one or both again"
 
 
-def test_kept_outputs_are_not_computed_again() -> None:
-    """Queries, keys and values kept: their products and rotation go; what the products are fed with stays."""
-    kept = replayed("maxtext", "deepseek_v3", ep=8, recompute_saved=("qkv_proj", "context"))
-    names = {op.name for op in kept.recompute}
-    assert not names & {"q_up", "kv_up", "rope", "core_attn"}
-    assert {"q_down", "q_norm", "kv_down", "proj", "experts.fc1.0", "moe.dispatch"} <= names
-
-
 @pytest.mark.parametrize("framework", ["maxtext", "megatron-lm"])
 def test_each_kept_output_spares_work(framework: str) -> None:
     def flops(*saved: str) -> float:
@@ -104,11 +96,3 @@ def test_each_kept_output_spares_work(framework: str) -> None:
     for name in ("qkv_proj", "out_proj", "mlpwi", "context"):
         assert flops(name) < whole
     assert flops("qkv_proj", "out_proj", "mlpwi", "mlpwo", "context") < 0.2 * whole
-
-
-@pytest.mark.parametrize(("method", "again"), [("uniform", True), ("block", False)])
-def test_full_recompute_takes_prediction_modules_along_layer_by_layer_only(method: str, again: bool) -> None:
-    """NVIDIA/Megatron-LM@d98e8a64dd core/transformer/multi_token_prediction.py: ``block`` is not supported, and skipped."""
-    how = {"recompute_granularity": "full", "recompute_method": method, "recompute_num_layers": 1}
-    block = mtp(resolve(workload("deepseek_v3", **how), "nvidia", "hopper"))
-    assert bool(block.recompute) is again

@@ -63,6 +63,15 @@ def test_trace_wants_a_folder_and_one_evaluation(tmp_path):
     assert sum(event["ph"] == "X" for event in trace.events(batch.at(1))) == 8
 
 
+def test_sketch_of_1f1b():
+    compiled = pipeline.compile("1f1b", 2, 1, 2)
+    timeline = pipeline.evaluate(compiled, np.full(2, 1e-3), np.full(2, 1e-3), np.full(2, 1e-3))
+    head, names, *ranks = sketch.sketch(timeline, 14 + 9).splitlines()
+    assert head == "1f1b pp=2 vpp=1 m=2: 9.000 ms, bubble 33.3%"
+    assert names.split() == ["rank", "idle"]
+    assert [row.split("│ ")[1] for row in ranks] == ["FF··BB·BB", "·FBBFBB··"]
+
+
 @pytest.mark.parametrize("name", ["zbv", "v_min", "dualpipe_v"])
 def test_sketch_is_one_line_a_rank_in_the_width(name):
     rows = sketch.sketch(line(name), 80).splitlines()[2:]

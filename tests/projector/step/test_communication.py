@@ -35,6 +35,28 @@ def sound(made: Projection) -> None:
         assert bool(row.algorithm) == (row.count > 0)
 
 
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("llama3_8b", {"tp": 4, "sequence_parallel": True, "tp_comm_overlap": True}),
+    ("llama3_8b", {"tp": 2, "pp": 4, "vpp": 2, "overlap_p2p_comm": True, "overlap_grad_reduce": True}),
+    ("llama3_8b", {"cp": 4, "cp_comm_type": "p2p"}),
+    ("llama3_8b", {"data_parallel_sharding": "optim_grads_params"}),
+    ("llama3_8b", {"num_distributed_optimizer_instances": 2, "overlap_param_gather": True}),
+    ("qwen3_30b_a3b", {"ep": 8, "moe_token_dispatcher_type": "flex", "pp": 4}),
+    ("qwen3_30b_a3b", {"ep": 8, "moe_token_dispatcher_type": "alltoall", "overlap_moe_expert_parallel_comm": True}),
+    (
+        "qwen3_30b_a3b",
+        {"ep": 8, "pp": 4, "vpp": 2, "moe_token_dispatcher_type": "alltoall", "overlap_moe_expert_parallel_comm": True},
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "stated"), CASES)
+def test_rows_add_up_to_the_step(model: str, stated: dict[str, Any]) -> None:
+    made = run(model, **stated)
+    sound(made)
+    assert made.communication
+
+
 @given(
     tp=st.sampled_from((1, 2, 4)), pp=st.sampled_from((1, 2, 4)), cp=st.sampled_from((1, 2)),
     vpp=st.sampled_from((1, 2)), sharding=st.sampled_from(("no_shard", "optim", "optim_grads", "optim_grads_params")),
