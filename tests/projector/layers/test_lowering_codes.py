@@ -69,15 +69,6 @@ def test_gradients_of_zero3_are_read_and_written_three_times_before_they_are_red
     assert moved == [(2.0 * passes * block.owned.total,) * 2] * bool(passes)
 
 
-def test_unfused_permutation_adds_copies_by_atomics():
-    fused = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=8, moe_permute_fusion=True))
-    eager = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=8, moe_permute_fusion=False))
-    kinds = [{op.name: op.kind for op in block.forward if isinstance(op, Stream)} for block in (fused, eager)]
-    assert [k["moe.unpermute"] for k in kinds] == ["permute", "scatter"]
-    rows = named(eager.forward, "moe.unpermute")
-    assert rows.read == rows.write > named(fused.forward, "moe.unpermute").write
-
-
 def test_sync_free_stages_move_and_then_remove_the_wait():
     def order(stage: int) -> list[str]:
         case = resolved(DEEPSEEK_V3, ep=8, moe_token_dispatcher_type="flex", sync_free_stage=stage)
@@ -242,13 +233,6 @@ def test_a_scripted_function_that_nothing_joins_runs_operator_by_operator() -> N
     assert joined["act"].launches == joined["attn_residual"].launches == 1
     assert found["attn_residual"].launches == 2
     assert found["attn_residual"].read == pytest.approx(1.5 * joined["attn_residual"].read)
-
-
-def test_what_is_not_scripted_does_not_ask_for_that_compiler() -> None:
-    for model in ("llama3_8b", "gpt3_175b"):
-        stated = dict(FLASH, bias_activation_fusion=False, jit_fusion=False) if model == "gpt3_175b" else dict(FLASH)
-        with_one, without = (streams(made(model, **stated | {"jit_fusion": on}), "act") for on in (True, False))
-        assert with_one == without
 
 
 def test_megatron_deepspeed_keeps_its_own_modules() -> None:

@@ -143,12 +143,6 @@ def test_dropout_of_an_adapter_costs_what_it_saves():
     assert not [op for op in layer(DENSE, case).forward if "dropout" in op.name]
 
 
-def test_tied_weights_are_counted_once_on_one_stage():
-    tied = replace(LLAMA_70B, untie_embeddings_and_output_weights=False)
-    assert head(resolved(tied)).owned.dense == LLAMA_70B.hidden_size
-    assert head(resolved(tied, pp=2)).owned.dense == head(resolved(LLAMA_70B)).owned.dense
-
-
 def test_row_wise_scaling_gathers_sixteen_bits_and_casts_everything():
     fp8 = {"precision": "fp8", "tp": 8, "tp_comm_overlap": True}
     tensor, row = (

@@ -187,20 +187,6 @@ def test_bytes_of_the_step(name: str) -> None:
     assert sum(op.write for op in own) >= 4 * MIXED.total + states * (1 - 1e-9)
 
 
-def test_adafactor_saves_memory_and_costs_time() -> None:
-    """Fewer states than Adam, more passes in eager operations; a compiler joins them."""
-    adam, slow = resolved(optimizer="adam"), resolved(optimizer="adafactor")
-    joined, compiled_adam = resolved("maxtext", optimizer="adafactor"), resolved("maxtext")
-    assert traffic(slow) > traffic(adam)
-    assert traffic(joined) < traffic(compiled_adam)
-
-
-def test_kernels_of_each_tensor_are_launched_for_each() -> None:
-    count = sum(MIXED.weights.values())
-    case = resolved(optimizer="adam_8bit", data_parallel_sharding="no_shard")
-    assert passes(case, MIXED)["adam"].launches == max(count, int(MIXED.total // 21e6) + 1)
-
-
 @pytest.mark.parametrize(
     ("first", "second", "copies", "before"),
     [("fp32", "fp32", 0, 0), ("bf16", "bf16", 0, 2), ("bf16", "fp32", 1, 1), ("fp16", "fp16", 2, 2), ("fp8", "fp8", 2, 2)],

@@ -69,15 +69,6 @@ def test_micro_batches_beyond_the_pipeline_change_nothing(case: Resolved, more: 
     assert few.allocated == many.allocated
 
 
-def test_norms_are_not_split_without_sequence_parallelism() -> None:
-    kind = decoder(False)
-    one = tensors(resolved(llama(), recipe(tp=2, sequence_parallel=False), 64), kind)
-    two = tensors(resolved(llama(), recipe(tp=4, sequence_parallel=False), 64), kind)
-    for name in ("input_norm.in", "input_norm.out", "pre_mlp_norm.in", "pre_mlp_norm.out"):
-        assert one[name] == two[name]
-    assert two["q"] == one["q"] / 2
-
-
 def test_the_closed_form_of_a_dense_layer() -> None:
     """4x + 8S + 4T·n·d/t + 4T·g·d/t + 4T·n/t + 6T·f/t (Llama-3-70B, 4096 tokens: 1,073 MiB)."""
     model = llama(hidden_size=8192, ffn_hidden_size=28672, num_attention_heads=64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -65,12 +64,3 @@ def test_a_picture_that_cannot_be_written_is_refused_in_one_go(tmp_path: Path) -
     with pytest.raises(InputError) as refused:
         draw.save(plan(case, GPU), (), tmp_path / "nowhere" / "memory.bmp")
     assert len(refused.value.problems) == 2
-
-
-def test_a_longer_step_has_the_same_levels() -> None:
-    case = resolved(llama(8), recipe(pp=4, pipeline_schedule="1f1b"), 32)
-    how = dataclasses.replace(case.workload.recipe, global_batch_size=256)
-    longer = dataclasses.replace(case, workload=dataclasses.replace(case.workload, recipe=how))
-    for short, long in zip(_timelines(case), _timelines(longer), strict=True):
-        assert long.peak == short.peak
-        assert long.start.size == 4 * short.start.size

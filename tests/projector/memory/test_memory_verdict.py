@@ -26,6 +26,7 @@ from projector.search.remedies import remedies
 from projector.settle.capable import OFFLOADS, host_bytes
 from projector.settle.workload import settle
 from projector.workload.validate import problems
+from projector.workload.workload import Workload
 from tests import workloads
 
 GPU = gpu()
@@ -271,6 +272,30 @@ def test_no_remedy_puts_more_on_a_host_than_it_has(capacity: float) -> None:
     for remedy in found:
         assert host_bytes(remedy.projection.resolved, cluster) <= capacity
         assert capacity > 1e9 or not any(dict(remedy.change.fields).get(name) for name in OFFLOADS)
+
+
+def _scores(load: Workload) -> float:
+    """Bytes of activations that unfused attention adds to those of a flash kernel, a layer and score."""
+    plain, unfused = (
+        project(workloads.workload(load.model, 8, load.framework, **said), _A100).memory.components["activations"]
+        for said in ({**_said(load), "attention_backend": "flash"}, _said(load))
+    )
+    recipe, model = load.recipe, load.model
+    heads = recipe.micro_batch_size * model.num_attention_heads / recipe.tp
+    lse = 4.0 * heads * recipe.seq_length * model.num_layers
+    return (unfused - plain + lse) / (heads * recipe.seq_length**2 * model.num_layers)
+
+
+def _said(load: Workload) -> dict[str, object]:
+    names = ("tp", "seq_length", "micro_batch_size", "attention_backend", "attention_dropout")
+    fixed = {"recompute_granularity": "none", "precision": "bf16"}
+    return {name: getattr(load.recipe, name) for name in names} | fixed
+
+
+@pytest.mark.parametrize(("framework", "dropout", "bytes_"), tabled("workloads", "score_matrices"))
+def test_unfused_attention_keeps_one_score_matrix_a_layer(framework: str, dropout: float | None, bytes_: float) -> None:
+    said = {"attention_backend": "unfused", "attention_dropout": dropout, "tp": 2, "seq_length": 4096}
+    assert _scores(workloads.workload("llama3.1_8b", 8, framework, **said)) == pytest.approx(bytes_, rel=0.01)
 
 
 # Attention without a flash kernel keeps what autograd keeps; a mask that nobody meant is not made.
