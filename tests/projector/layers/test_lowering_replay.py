@@ -50,6 +50,14 @@ def test_cross_entropy_bytes(how, per_logit):
     assert again == (flops(block.forward) if how == "linear" else 0)
 
 
+def test_embedding_gradient_is_dense():
+    block = embedding(resolved(LLAMA_70B, make_vocab_size_divisible_by=64))
+    weight = 128256 * 8192
+    assert stream_bytes(block.backward_input) == pytest.approx(
+        (2 + 2 + 4 + 4) * weight + 4 * 4096 * 8192 + 2 * 4096 * 8192
+    )
+
+
 def test_what_no_operator_lowers_is_refused():
     with pytest.raises(Unsupported, match="state space"):
         layer(DENSE, resolved(replace(LLAMA_70B, unsupported=("state space layers",))))
