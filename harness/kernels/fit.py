@@ -21,7 +21,7 @@ from projector.kernels.simulate import Simulated, arrange
 from projector.kernels.tables import Measured
 from projector.mechanisms import Execution
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
-from projector.parameter import Parameter
+from projector.parameter import Parameter, named_unit
 
 Array = npt.NDArray[np.float64]
 T = TypeVar("T")
@@ -162,10 +162,9 @@ def parameters(data: Set, values: Array, folds: Array, heldout: Array, groups: i
             continue
         if framework and "launch_us" in key and value > HOST_FREE:
             text = f"{source}; the fit gives {value:.0f} us, which holds host time, so it is capped"
-            out[key] = Parameter(HOST_FREE, "fitted", text, 3.0, round(float(value), 1))
+            out[key] = Parameter(HOST_FREE, "fitted", text, 3.0, round(float(value), 1), named_unit(key))
             continue
         ends = (max(value - 2 * se, low), min(value + 2 * se, high))
-        out[key] = Parameter(
-            round(float(value), 4), "fitted", source, round(float(ends[0]), 4), round(float(ends[1]), 4)
-        )
+        best, least, most = (round(float(each), 4) for each in (value, *ends))
+        out[key] = Parameter(best, "fitted", source, least, most, named_unit(key))
     return out

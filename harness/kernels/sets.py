@@ -22,6 +22,7 @@ Op = TypeVar("Op", bound=ComputeOp)
 
 MANY, SEVERAL = 40, 8  # least rows for all, and for some, constants of a library
 SOME = 12  # least large rows of a library for a rate of its own
+LARGE = 1e11  # FLOP of a product that its loop decides
 
 GROUPED_SOME = ("grouped.loop", "grouped.overlap", "grouped.waves")
 
@@ -55,14 +56,15 @@ def gemm(rows: Sequence[Measured]) -> list[Set]:
     for key, members in of_one(rows, Gemm, lambda family, op: (family, operands(op.dtype), op.scaling)):
         family, dtype, scaling = key
         general = key in GENERAL
-        least = 0.0 if len(members) >= MANY else 1e11 if general else 1e10
+        least = 0.0 if len(members) >= MANY else LARGE if general else 1e10
         big = [r for r in members if r.op.flops > least]
         if len(big) < (3 if general else SOME):
             continue
         plain = scaling == dtype or (general and scaling in ("rowwise", "tensorwise"))
         tail = ".".join(word for word in ("" if general else family, dtype, "" if plain else scaling) if word)
         names = BOUNDS["gemm"]
-        if len(members) < MANY or len({nk(row) for row in members}) < 5:
+        small = sum(row.op.flops < LARGE for row in members)  # what a tile costs beside its loop shows in these alone
+        if len(members) < MANY or small < SEVERAL or len({nk(row) for row in members}) < 5:
             names = {"gemm.loop": names["gemm.loop"]}
         if not any(row.condition == "framework average" for row in members):
             names = {n: p for n, p in names.items() if "burst" not in n}  # long profiled runs show the sustained clock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
 
+from harness.kernels import sets
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
 from projector.kernels import gemm
 from projector.kernels.simulate import Simulated
+from projector.kernels.tables import read
 from projector.kernels.tiles import TILES, parse, tiles
 from projector.mechanisms import Execution
 from projector.operators.types import Gemm, Stream
@@ -197,3 +200,14 @@ def test_every_launch_of_a_stream_pays_its_fill() -> None:
     one, two, eleven = model.times(ops).seconds
     assert two - one == pytest.approx(efficiency.get("stream.fill_us", 2.0) * 1e-6)
     assert eleven - one == pytest.approx(10 * (two - one))
+
+
+def test_a_table_of_large_products_fits_the_rate_alone(root: Path) -> None:
+    """What a tile costs beside its loop shows in small products; no table without them may set it for small ones."""
+    rows = read(root / "measured" / "kernels" / "mi355x")
+    known = [row for row in rows if row.family == "hipblaslt" and isinstance(row.op, Gemm) and row.op.dtype == "bf16"]
+    large = [row for row in known if row.op.flops > sets.LARGE]  # type: ignore[union-attr]
+    assert len(large) >= sets.MANY
+    keys = [[key for each in sets.gemm(some) for key in each.keys] for some in (known, large)]
+    assert "gemm.prologue_us.bf16" in keys[0]
+    assert keys[1] == ["gemm.loop.bf16"]
