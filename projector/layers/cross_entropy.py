@@ -1,4 +1,4 @@
-"""Vocabulary-parallel cross-entropy: passes over the [tokens, vocab/tp] logits and the sums between ranks.
+"""Cross-entropy: passes over the [tokens, vocab/tp] logits and the sums between ranks, or over gathered ones.
 
 Bytes and launches per logit counted from NVIDIA/Megatron-LM@d98e8a64dd core/tensor_parallel/cross_entropy.py,
 core/fusions/fused_cross_entropy.py and Transformer Engine's Triton kernel (pytorch/cross_entropy.py).
@@ -66,14 +66,18 @@ def cross_entropy(view: Local) -> Module:
     if chosen.startswith("liger") and view.tp > 1:
         raise Unsupported(f"cross_entropy_fusion={chosen} with a vocabulary that is split over tp")
     passes = _VARIANTS.get(chosen, _VARIANTS["unfused"])
-    logits = real(view.tokens * view.vocab)
+    logits = real(view.tokens * _vocab(view))
+    gather: tuple[Operator, ...] = ()
     reduce: tuple[Operator, ...] = ()
-    if view.tp > 1:
+    if _split(view) > 1:
         nbytes = 4.0 * view.tokens * passes.reductions
         reduce = (Collective("loss.reduce", "all_reduce", "tp", nbytes, launches=passes.reductions),)
+    elif view.tp > 1:
+        gather = (Collective("loss.gather", "all_gather", "tp", _low(view)),)
     return Module(
         "loss",
         forward=(
+            *gather,
             _stream("loss", passes.forward, logits),
             *_accumulated_gradient(chosen, view),
             *reduce,
@@ -97,14 +101,24 @@ def _compiled(view: Local) -> bool:
     return view.execution.fusion.loss_compiled or view.execution.runtime.whole_step
 
 
+def _split(view: Local) -> int:
+    """Returns the ranks that share the vocabulary in the loss."""
+    return 1 if view.execution.tensor_parallel.gathers_logits else view.tp
+
+
+def _vocab(view: Local) -> int:
+    """Returns the vocabulary of the logits of which this rank computes the loss."""
+    return view.vocab if _split(view) > 1 else view.vocab * view.tp
+
+
 def _low(view: Local) -> float:
     """Returns the bytes of the logits in the activations' type."""
-    return view.act * view.tokens * view.vocab
+    return view.act * view.tokens * _vocab(view)
 
 
 def _vector_bytes(view: Local) -> float:
     """Returns the bytes of the loss of every token and of the statistics that ranks exchange, fp32."""
-    return 4.0 * view.tokens + 12.0 * view.tokens * (1 + view.tp)
+    return 4.0 * view.tokens + 12.0 * view.tokens * (1 + _split(view))
 
 
 def _saved_bytes(view: Local) -> float:
@@ -115,7 +129,9 @@ def _saved_bytes(view: Local) -> float:
       cross_entropy.py, core/fusions/fused_cross_entropy.py).
     * ``fp32``: the log-softmax (aten ``_log_softmax_backward_data`` reads its output alone), of a vocabulary that is
       split the fp32 copy, too; a compiled loss keeps the 2-byte logits.
-    * ``bf16``: the log-softmax in the logits' type (NVIDIA-NeMo/Automodel components/loss/masked_ce.py, fp32_upcast false).
+    * ``bf16``: the log-softmax in the logits' type (NVIDIA-NeMo/Automodel components/loss/masked_ce.py, fp32_upcast false),
+      beside the logits, which the caller holds (KempnerInstitute/KempnerForge@5666d0d kempnerforge/training/loss.py and
+      scripts/train.py, Automodel recipes/llm/train_ft.py).
     * ``linear``: logits never exist as a whole, and are made again: largest value and sum of every token.
     * ``liger_cross_entropy``: the gradient overwrites the fp32 copy (linkedin/Liger-Kernel@ead96b61 ops/cross_entropy.py)
       that transformers' loss/loss_utils.py, ForCausalLMLoss makes of the logits.
@@ -127,9 +143,11 @@ def _saved_bytes(view: Local) -> float:
         return 8.0 * view.tokens
     if chosen == "liger":
         return view.hidden_bytes + view.act * _gradient(view)
-    if chosen in ("te", "bf16") or (chosen == "fp32" and _compiled(view)):
+    if chosen == "te" or (chosen == "fp32" and _compiled(view)):
         return _low(view)
-    return (8.0 if chosen == "fp32" and view.tp > 1 else 4.0) * view.tokens * view.vocab
+    if chosen == "bf16":
+        return 2.0 * _low(view)
+    return (8.0 if chosen == "fp32" and _split(view) > 1 else 4.0) * view.tokens * _vocab(view)
 
 
 def _forward_transient(view: Local) -> float:
@@ -142,7 +160,7 @@ def _forward_transient(view: Local) -> float:
         return view.act * _chunk_tokens(view) * view.vocab + (view.act + 4.0) * _gradient(view)
     if chosen == "te" or (chosen == "fp32" and _compiled(view)):
         return _vector_bytes(view)
-    return _low(view) + (4.0 * view.tokens * view.vocab if chosen == "fp32" and view.tp == 1 else 0.0)
+    return _low(view) + (4.0 * view.tokens * _vocab(view) if chosen == "fp32" and _split(view) == 1 else 0.0)
 
 
 def _backward_transient(view: Local) -> float:
@@ -155,13 +173,13 @@ def _backward_transient(view: Local) -> float:
         return _low(view)
     if chosen == "bf16":
         return 2.0 * _low(view)
-    return 8.0 * view.tokens * view.vocab + (0.0 if view.tp == 1 else _low(view))
+    return 8.0 * view.tokens * _vocab(view) + (0.0 if _split(view) == 1 else _low(view))
 
 
 def _stranded_bytes(view: Local) -> float:
     """Returns the block of the 2-byte logits, free once they are cast (or kept by the model's output): the labels' gradient
     takes the block of the fp32 copy, the log-softmax's needs a new one, and the next of two bytes comes after both."""
-    return _low(view) if _chosen(view) == "fp32" and view.tp == 1 and not _compiled(view) else 0.0
+    return _low(view) if _chosen(view) == "fp32" and _split(view) == 1 and not _compiled(view) else 0.0
 
 
 def projection_backward(view: Local) -> Transient:

@@ -11,12 +11,14 @@ from projector.mechanisms.strategy import Strategy
 @dataclass(frozen=True, kw_only=True)
 class TensorParallel(Strategy):
     """How collectives run beside products. ``quantised_gather``: cast recipes whose gathers carry 8 bits (``all`` or
-    ``tensorwise``). ``backward_overlap``: the input is gathered again beside dgrad, its gradient summed beside wgrad."""
+    ``tensorwise``). ``backward_overlap``: the input is gathered again beside dgrad, its gradient summed beside wgrad.
+    ``gathers_logits``: every rank computes the loss of the whole vocabulary."""
 
     sharded_tensors: ClassVar[bool]
     """Whether products see whole tensors that are sharded underneath."""
     quantised_gather: str = "all"
     backward_overlap: bool = True
+    gathers_logits: bool = False
 
     def copies(self, kind: str, batch: int) -> bool:
         """Returns whether a collective along the sequence copies the whole tensor, because it joins another dimension."""

@@ -13,7 +13,7 @@ from projector.hardware import catalogue
 from projector.layers import lower
 from projector.layers.step import optimizer
 from projector.memory.plan import RankMemory, plan
-from projector.operators.types import Gemm, GroupedGemm, Stream
+from projector.operators.types import Collective, Gemm, GroupedGemm, Stream
 from projector.operators.weights import Weight, held
 from projector.projection import project
 from projector.step.boundary import activations
@@ -113,6 +113,19 @@ def test_what_a_fused_loss_leaves_beside_the_logits(tp: int) -> None:
     head = lower.head(resolved(LLAMA_70B, cross_entropy_fusion="te", tp=tp))
     assert head.forward_transient is not None
     assert head.forward_transient.bytes == 4 * TOKENS + 3 * 4 * TOKENS * (1 + tp)
+
+
+def test_a_loss_of_gathered_logits_is_that_of_one_rank() -> None:
+    """Every rank receives the whole logits of 2 bytes, keeps them and their log-softmax, and sums nothing with others."""
+    case = resolved(LLAMA_70B, cross_entropy_fusion="bf16", tp=4)
+    split, whole = (
+        lower.head(with_execution(case, tensor_parallel={"gathers_logits": gathers})) for gathers in (False, True)
+    )
+    logits = 2 * TOKENS * 128512  # the vocabulary, padded to a multiple of 128 times 4
+    (gather,) = [op for op in whole.forward if isinstance(op, Collective) and op.name.startswith("loss")]
+    assert (gather.kind, gather.bytes) == ("all_gather", logits)
+    saved = [sum(tensor.bytes for tensor in part.saves if tensor.name == "loss.logits") for part in (split, whole)]
+    assert saved == [2 * logits / 4, 2 * logits]
 
 
 @pytest.mark.parametrize("pp", [1, 4])
