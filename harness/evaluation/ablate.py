@@ -120,7 +120,7 @@ def _replace_everywhere(old: object, new: object) -> None:
 
 def _parameters() -> Iterator[Ablation]:
     """Yields one ablation for each parameter that a profile states (the value of its strategy holds then), and one for
-    all parameters of a mechanism together."""
+    all parameters of a mechanism together. A factor is 1 where it is off, since a strategy's value is not its absence."""
     by_place: dict[str, set[str]] = {}
     for framework in map(profiles_io.load, profiles_io.names()):
         for part in (framework.execution, *(rule.get("execution", {}) for rule in framework.rules)):
@@ -144,6 +144,7 @@ def _without_parameters(place: str, names: Iterable[str]) -> Callable[[Framework
 
     def without(execution: Mapping[str, Mapping[str, object]]) -> dict[str, Mapping[str, object]]:
         others = {name: value for name, value in execution.get(place, {}).items() if name not in removed}
+        others |= {name: 1.0 for name in removed if name.endswith("_factor")}
         return {**execution, place: others} if place in execution else dict(execution)
 
     def change(framework: Framework) -> Framework:

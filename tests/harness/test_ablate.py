@@ -102,6 +102,16 @@ def test_one_is_off_and_everything_else_is_on(few: list[MeasuredRun]) -> None:
     assert seconds(ablate.projected(few, None, 1, {})) == before
 
 
+def test_a_factor_is_one_where_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Megatron-LM's profile says nothing of experts of 8 bits, so the value of its strategy would hold on."""
+    factor = next(each for each in ablate.declared() if each.name == "runtime.narrow_expert_factor")
+    changed: list[Any] = []
+    monkeypatch.setattr(ablate, "_profiles", changed.append)
+    factor.off()
+    for name in ("megatron-lm", "torchtitan"):
+        assert changed[0](profiles_io.load(name)).execution["runtime"]["narrow_expert_factor"] == 1.0
+
+
 def test_a_changed_profile_is_not_projected_where_it_settles_nothing(few: list[MeasuredRun]) -> None:
     """What is known of a run that it leaves alone comes back as it was given."""
     every = {each.name: each for each in ablate.declared()}

@@ -212,7 +212,7 @@ def test_ligers_loss_on_whole_logits_overwrites_their_fp32_copy() -> None:
 
 
 def test_automodels_loss_of_experts_stays_in_bf16() -> None:
-    """log-softmax of 2-byte logits (F.cross_entropy without a copy to fp32): half its bytes, the logits beside, fewer moved."""
+    """log-softmax of 2-byte logits (F.cross_entropy without a copy to fp32): half its bytes, and the logits."""
     found = {}
     for name in ("llama3_8b", "qwen3_30b_a3b"):
         recipe = Recipe(micro_batch_size=4, global_batch_size=32, seq_length=4096)
