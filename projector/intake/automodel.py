@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from projector.errors import Problem
+from projector.intake import adapters
 from projector.intake.dialect import Settings, dialect, loose
-from projector.intake.hf_trainer import ALL_LINEARS, LINEARS
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import published
 from projector.workload.model import Model
@@ -44,6 +44,7 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
         fields |= {"precision": "fp8", "fp8_recipe": scaled}
     if content.get("peft"):
         _adapters(job)
+    adapters.unpaired(job, "quantization.")
     if (fields["pp"] or 1) != 1:
         _pipeline(job, model)
     gpus = _ranks(job)
@@ -60,13 +61,10 @@ def _last(job: Settings, setting: str) -> str:
 
 
 def _adapters(job: Settings) -> None:
-    rank, every = job.args.integer("peft.dim"), job.args.flag("peft.match_all_linear")
     marks = job.args.words("peft.target_modules") or ()
-    linears = [LINEARS[each] for each in LINEARS if any(fnmatchcase(f"model.layers.0.{each}", mark) for mark in marks)]
-    job.fields["lora"] = {
-        "dim": rank or _RANK,
-        "targets": list(dict.fromkeys((*(ALL_LINEARS if every else ()), *linears))),
-    }
+    named = [each for each in adapters.LINEARS if any(fnmatchcase(f"model.layers.0.{each}", mark) for mark in marks)]
+    every = job.args.flag("peft.match_all_linear") is True
+    adapters.put(job, job.args.integer("peft.dim") or _RANK, named, every, "quantization.")
 
 
 def _pipeline(job: Settings, model: Model | None) -> None:

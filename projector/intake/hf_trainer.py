@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported, raise_all
-from projector.intake import script_files
+from projector.intake import adapters, script_files
 from projector.intake.dialect import BUNDLES, Settings, dialect, loose
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import published
@@ -19,18 +19,11 @@ from projector.io.documents import as_mapping, parse_yaml
 from projector.io.files import read_text
 from projector.workload.model import Model
 
-#: Linear layers of a decoder by the names of its modules.
-LINEARS = {
-    "q_proj": "linear_qkv", "k_proj": "linear_qkv", "v_proj": "linear_qkv", "qkv_proj": "linear_qkv",
-    "o_proj": "linear_proj", "gate_proj": "linear_fc1", "up_proj": "linear_fc1", "gate_up_proj": "linear_fc1",
-    "down_proj": "linear_fc2",
-    "lm_head": "output_layer",
-}  # fmt: skip
-ALL_LINEARS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
 #: huggingface/transformers v4.36.0 (December 2023): its models without another word call scaled_dot_product_attention.
 _SINCE = "attention of transformers 4.36 and later (before it scores lie in memory: --attention-backend unfused)"
 #: huggingface/transformers v5.0.0 (January 2026), integrations/moe.py: one grouped product without another word.
 _EXPERTS = "experts of transformers 5 and later, grouped (before it they run in a loop: --moe-grouped-gemm loop)"
+_WIDE_EXPERTS = "their weights in 16 bits (bitsandbytes quantises linear layers, such as experts in a loop)"
 _WHOLE = "data_parallel_sharding=no_shard (neither FSDP nor DeepSpeed is stated; a file of accelerate's beside it may)"
 #: huggingface/transformers v5.0.0, modeling_utils.py from_pretrained: a checkpoint's type without another word.
 _FP32 = "weights of fp32, as transformers before 5 loads them (later ones keep the checkpoint's type: torch_dtype states it)"
@@ -130,17 +123,6 @@ def _sharded(job: Settings) -> tuple[str, ...]:
     return tuple(f"fsdp={word} (shards inside a node; {_EVERYWHERE})" for word in shared)
 
 
-def _adapters(job: Settings, rank: object, targets: object, every: bool) -> None:
-    """Puts low-rank adapters of ``rank`` on the linear layers that ``targets`` names (``every``: on all of the decoder's)
-    into the job's fields; what is no name of such a layer is doubtful."""
-    named = [
-        str(name).strip() for name in (targets if isinstance(targets, (list, tuple)) else str(targets or "").split(","))
-    ]
-    job.doubts += [f"lora_target={name}" for name in named if name and name not in (*LINEARS, "all", "all-linear")]
-    linears = [*(ALL_LINEARS if every else ()), *(LINEARS[name] for name in named if name in LINEARS)]
-    job.fields["lora"] = {"dim": rank, "targets": list(dict.fromkeys(linears))}
-
-
 def finished(
     job: Settings, model: Model | None, *, named: str, told: tuple[str, ...], problems: list[Problem]
 ) -> Loaded:
@@ -163,7 +145,7 @@ def finished(
     if job.dialect.name == "trainer" and whole and not job.args.has("torch_dtype") and not job.fields.get("lora"):
         plain = (*plain, *((_FP32,) if job.fields["precision"] != "fp32" else ()))
     if model and model.moe and framework == "pytorch" and job.fields.get("moe_grouped_gemm") is None:
-        plain = (*plain, _EXPERTS)
+        plain = (*plain, _EXPERTS, *((_WIDE_EXPERTS,) if adapters.quantised(job) else ()))
     if whole:
         plain = (*plain, _WHOLE)
     if job.fields.get("lora") and "use_lora" in job.stated and not job.stated.get("lora_target"):
@@ -222,7 +204,7 @@ def _tuned(job: Settings, model: Model | None) -> Loaded:
         job.fields["seq_length"] = 1
     if args.flag("use_lora"):
         targets = args.words("lora_target") or ("q_proj", "v_proj")
-        _adapters(job, args.integer("lora_rank"), targets, "all-linear" in targets)
+        adapters.put(job, args.integer("lora_rank"), targets, "all-linear" in targets)
         if args.flag("only_optimize_lora") is False:
             job.doubts.append("only_optimize_lora=False (embeddings, norms and the output layer are trained, too)")
     told = () if args.flag("packing") else (loose(job.fields["seq_length"]),)
@@ -238,7 +220,7 @@ def load_llama_factory(content: Mapping[str, object], where: str, *, model: Mode
     packing, neat = args.flag("packing"), args.flag("neat_packing")
     if args.word("finetuning_type") == "lora":
         targets = args.words("lora_target") or ()
-        _adapters(job, args.integer("lora_rank"), targets, "all" in targets)
+        adapters.put(job, args.integer("lora_rank"), targets, "all" in targets)
     unpacked = not (packing or neat) and (args.word("stage") == "sft" or packing is False)
     told = (loose(job.fields["seq_length"]),) if unpacked else ()
     if neat:
@@ -256,6 +238,7 @@ def _trained(
         "global_batch_size": _accumulated(args, "per_device_train_batch_size"),
     }
     told = (*told, *_sharded(job))
+    adapters.unpaired(job)
     _loaded_type(job, half)
     return finished(job, model, named="model_name_or_path", told=told, problems=problems)
 
@@ -302,7 +285,7 @@ def load_swift(content: Mapping[str, object], where: str, *, model: Model | None
         problems.append(Problem(where, "gradient_accumulation_steps", "nothing", expected))
     if job.args.word("tuner_type") == "lora":
         targets = job.args.words("target_modules") or ()
-        _adapters(job, job.args.integer("lora_rank"), targets, "all-linear" in targets)
+        adapters.put(job, job.args.integer("lora_rank"), targets, "all-linear" in targets)
     told = () if job.args.flag("packing") else (loose(job.fields["seq_length"]),)
     return _trained(job, model, job.args.flag("bf16"), told, problems)
 
@@ -320,12 +303,13 @@ def load_axolotl(content: Mapping[str, object], where: str, *, model: Model | No
     replicas, shards = args.integer("dp_replicate_size") or 1, args.integer("dp_shard_size")
     if shards is not None and shards > 1:
         fields["data_parallel_shard_size"] = shards * (fields["cp"] or 1)  # type: ignore[operator]
-    if args.word("adapter") == "lora":
+    if args.word("adapter"):
         every, linears = args.flag("lora_target_linear") is True, args.words("lora_target_modules")
-        _adapters(job, args.integer("lora_r"), linears, every)
+        adapters.put(job, args.integer("lora_r"), linears, every)
     inside = "sample_packing=True (attention inside each document: counted over the whole sample)"
     filled = (inside,) if packed else () if args.flag("pad_to_sequence_len") else (loose(fields["seq_length"]),)
     told = (*filled, *_sharded(job))
+    adapters.unpaired(job)
     # accelerate keeps weights in fp32 under the first FSDP beside bf16: huggingface/accelerate@16cb6eb8 accelerator.py
     # prepare_model; under the second Axolotl's own monkeypatch/accelerate/fsdp2.py leaves them as they are
     second = 2 in (args.integer("fsdp_version"), args.integer("fsdp_config.version"))

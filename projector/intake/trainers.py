@@ -82,7 +82,6 @@ def _supported(job: Settings, builder: str) -> None:
     job.args.used |= {"model._component_"}
     reasons = {
         "a model that sees, or a classifier": re.search("vision|classifier", builder) is not None,
-        "weights in 4 bits": "qlora" in builder,
         "loss: preferences": "rlhf" in str(job.args.raw("loss._component_")),
     }
     reason = next((text for text, holds in reasons.items() if holds), None)
@@ -93,7 +92,7 @@ def _supported(job: Settings, builder: str) -> None:
 def _published(builder: str, without_window: list[str]) -> Model | None:
     """The zoo's model that a builder makes: ``torchtune.models.qwen2_5.lora_qwen2_5_0_5b_instruct`` is Qwen2.5-0.5B."""
     *_, family, name = f".{builder}".split(".")
-    size = name.removeprefix("lora_").removeprefix(family).strip("_")
+    size = re.sub("^q?lora_", "", name).removeprefix(family).strip("_")
     size = re.sub(r"(?<=\d)_(?=\d)", ".", re.sub(r"_(instruct|base)$", "", size)).replace("_", " ")
     found = zoo.named(f"{family.replace('_', '.')} {size}") if size else None
     if found and family in without_window:
@@ -129,7 +128,13 @@ def _adapters(job: Settings) -> None:
     job.doubts += [f"lora_attn_modules={word}" for word in words if word not in adapted]
     linears += ["linear_fc1", "linear_fc2"] if args.flag("model.apply_lora_to_mlp") else []
     linears += ["output_layer"] if args.flag("model.apply_lora_to_output") else []
-    job.fields["lora"] = {"dim": rank, "targets": list(dict.fromkeys(linears))}
+    # torchao's NF4Tensor keeps scales in 8 bits (meta-pytorch/torchtune@bd2a0fc7 modules/peft/lora.py, quantize_base)
+    few = "qlora_" in str(args.raw("model._component_")) or args.flag("model.quantize_base")
+    job.fields["lora"] = {
+        "dim": rank,
+        "targets": list(dict.fromkeys(linears)),
+        **({"quant_type": "nf4", "double_quant": True} if few else {}),
+    }
     if words and {"q_proj", "k_proj", "v_proj"} & set(words) != {"q_proj", "k_proj", "v_proj"}:
         job.doubts.append(f"lora_attn_modules={', '.join(words)} (one adapter for queries, keys and values)")
 
@@ -180,7 +185,8 @@ def _tuned(job: Settings, gpus: int | None) -> tuple[str, ...]:
         parts |= {"mlp": "linear_fc1", "head": "output_layer"}
         linears = [linear for part, linear in parts.items() if job.args.flag(f"lora_{part}")]
         linears += ["linear_fc2"] if "linear_fc1" in linears else []
-        job.fields["lora"] = {"dim": job.args.integer("lora_r"), "targets": list(dict.fromkeys(linears))}
+        few = job.one_of("quantize", "few_bits") if job.args.has("quantize") else {}
+        job.fields["lora"] = {"dim": job.args.integer("lora_r"), "targets": list(dict.fromkeys(linears)), **(few or {})}
     return (loose(job.fields["seq_length"]),)
 
 

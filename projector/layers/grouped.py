@@ -5,9 +5,11 @@ Kernels counted from NVIDIA/Megatron-LM@d98e8a64dd core/transformer/moe/experts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from projector.errors import Unsupported
+from projector.layers import few_bits
 from projector.layers.linear import accumulation
 from projector.layers.local import Local
 from projector.layers.lora import expert_adapter, one_module
@@ -30,6 +32,8 @@ def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Rou
         if extra.forward:
             raise Unsupported("adapters beside products of all rows with every expert's weights")
         return _with_saves(_masked_products(name, outputs, inputs, r, view), sum(outputs), inputs, reads, r, view)
+    if few_bits.integers(view) and backend == "loop":
+        raise Unsupported("experts as products of 8-bit integers (lora.quant_type: int8)")
     launches = 1 if backend == "fused" else r.experts
     elements = real(sum(outputs) * inputs * r.experts)
     names = (name,) if len(outputs) == 1 else tuple(f"{name}.{i}" for i in range(len(outputs)))
@@ -49,6 +53,12 @@ def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Rou
             launches=launches,
         )
 
+    def products(suffix: str, layout: str) -> Iterator[Operator]:
+        for i, n in enumerate(outputs):
+            if backend == "loop":
+                yield from few_bits.made_again(names[i] + suffix, real(n * inputs * r.experts), inputs, view, r.experts)
+            yield gemm(suffix, i, *((inputs, n) if suffix else (n, inputs)), layout)
+
     weight: list[Operator] = []
     for i, n in enumerate(outputs if view.trainable else ()):
         out_bytes, accumulate, add = accumulation(
@@ -61,7 +71,7 @@ def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Rou
         weight += [replace(gemm(".wgrad", i, n, inputs, "NT"), out_bytes=out_bytes, accumulate=accumulate), *add]
     backward: list[Operator] = [*_bias_backward(f"{name}.bias.bwd", r.rows * sum(outputs), r, view)]
     backward += [*cast(f"{name}.grad_cast", r.rows * sum(outputs), view)]
-    backward += [gemm(".dgrad", i, inputs, n, "NN") for i, n in enumerate(outputs)]
+    backward += products(".dgrad", "NN")
     if len(outputs) > 1:
         tensor = view.act * r.held * inputs
         backward.append(Stream(f"{name}.dgrad_add", "elementwise", 2 * tensor, tensor))
@@ -70,7 +80,7 @@ def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Rou
         forward=(
             *cast(f"{name}.cast", r.rows * inputs, view),
             *weight_cast(f"{name}.weight_cast", elements, view),
-            *(gemm("", i, n, inputs, "TN") for i, n in enumerate(outputs)),
+            *products("", "TN"),
             *_bias(f"{name}.bias", r.rows * sum(outputs), r, view),
             *extra.forward,
         ),

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from projector.dataclass import dataclass
-from projector.layers import summa
+from projector.layers import few_bits, summa
 from projector.layers.local import Local
 from projector.layers.lora import adapter
 from projector.layers.quantise import (
@@ -123,9 +123,11 @@ def _on_a_grid(spec: Linear, view: Local, tags: frozenset[str]) -> Module:
 
 def _saves(spec: Linear, view: Local) -> tuple[Saved, ...]:
     """Returns the input, quantised where the products are, and while a weight gradient waits the gradient of the
-    output; a frozen linear needs neither, but its adapter reads the input. Sequence parallelism saves shards."""
+    output; a frozen linear needs neither, but its adapter reads the input, and a product of 8-bit integers keeps it all
+    the same (bitsandbytes@95f9af30 autograd/_functions.py ``MatMul8bitLt``). Sequence parallelism saves shards."""
     lora = view.recipe.lora
-    if not view.trainable and (lora is None or spec.target not in lora.targets):
+    kept = lora is not None and (spec.target in lora.targets or (few_bits.integers(view) and not spec.plain))
+    if not view.trainable and not kept:
         return ()
     element = view.act if spec.plain else operand_bytes(view)
     rows = view.shard_tokens if spec.parallel == "column" else spec.rows
@@ -211,13 +213,19 @@ def _forward(spec: Linear, view: Local) -> tuple[Operator, ...]:
         )
     scatters = spec.parallel == "row" and view.sp
     pieces = _pieces("all_gather", spec, view) if gathers else _pieces("reduce_scatter", spec, view) if scatters else 1
-    ops += [
-        _cut(
-            Gemm(name, spec.rows, n, spec.inputs, dtype=dtype, scaling=scaling, layout="TN", out_bytes=view.act), pieces
-        )
-        for name, n in zip(spec.gemms, spec.outputs, strict=True)
-    ]
+    for name, n in zip(spec.gemms, spec.outputs, strict=True):
+        gemm = Gemm(name, spec.rows, n, spec.inputs, dtype=dtype, scaling=scaling, layout="TN", out_bytes=view.act)
+        ops += (_cut(gemm, pieces),) if spec.plain else _in_few_bits(gemm, view) or (_cut(gemm, pieces),)
     return tuple(ops)
+
+
+def _in_few_bits(gemm: Gemm, view: Local) -> tuple[Operator, ...]:
+    """Returns the forward product with a frozen weight in 4 or 8 bits and its kernels; nothing for other weights."""
+    if few_bits.integers(view):
+        before, behind = few_bits.around(gemm.name, gemm.m, gemm.k, gemm.n, view)
+        return (*before, replace(gemm, dtype="int8", scaling="tensorwise", out_bytes=few_bits.INT8_SUM), *behind)
+    again = few_bits.made_again(gemm.name, gemm.n * gemm.k, gemm.k, view)
+    return (*again, gemm) if again else ()
 
 
 def _output_sum(spec: Linear, view: Local) -> tuple[Operator, ...]:
@@ -247,12 +255,10 @@ def _backward(spec: Linear, view: Local) -> tuple[Operator, ...]:
         hides = spec.dgrads if view.execution.tensor_parallel.backward_overlap else ()
         ops += _with_copy(Collective(f"{spec.name}.input_ag", "all_gather", "tp", again, hides_behind=hides), view)
     pieces = _pieces("all_gather", spec, view) if gathers else 1
-    ops += [
-        _cut(
-            Gemm(name, spec.rows, spec.inputs, n, dtype=dtype, scaling=scaling, layout="NN", out_bytes=view.act), pieces
-        )
-        for name, n in zip(spec.dgrads, spec.outputs, strict=True)
-    ]
+    for name, n in zip(spec.dgrads, spec.outputs, strict=True):
+        gemm = Gemm(name, spec.rows, spec.inputs, n, dtype=dtype, scaling=scaling, layout="NN", out_bytes=view.act)
+        ops += () if spec.plain else few_bits.made_again(name, n * spec.inputs, spec.inputs, view)
+        ops.append(_cut(gemm, pieces))
     if _quantises(spec, view):
         ops += rescale(f"{spec.name}.dgrad_scale", len(spec.outputs) * spec.rows * spec.inputs, view)
     if (adds := len(spec.outputs) - 1) > 0:
@@ -316,8 +322,14 @@ def batched(name: str, count: int, inputs: int, outputs: int, reads: str, view: 
     gradient = Saved(f"{name}.out_grad", row * outputs, since="backward", until="weight_gradient")
     return Module(
         name,
-        forward=(gemm("", rows, outputs, inputs, "TN"),),
-        backward_input=(gemm(".dgrad", rows, inputs, outputs, "NN"),),
+        forward=(
+            *few_bits.made_again(name, count * inputs * outputs, inputs, view),
+            gemm("", rows, outputs, inputs, "TN"),
+        ),
+        backward_input=(
+            *few_bits.made_again(f"{name}.dgrad", count * inputs * outputs, inputs, view),
+            gemm(".dgrad", rows, inputs, outputs, "NN"),
+        ),
         backward_weight=weight,
         weights=(Weight(name, count * outputs, inputs, role="linear", split="rows"),),
         saves=(into, gradient) if view.trainable else (),

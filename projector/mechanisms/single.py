@@ -86,10 +86,13 @@ class Adapters(Strategy):
     ``transposes_kept``: with their transposed copies where a GEMM needs them and one scale serves a whole tensor, else made
     for each use (Megatron-LM ``disable_parameter_transpose_cache``). ``dropout``: of the input of an adapter; above 0 its
     mask is kept. ``fused``: without tensor parallelism its second product scales and adds to the base linear's output, and
-    the base linear's gradient product adds to its gradient (TransformerEngine's operation fuser, NVIDIA/NeMo PR 14411)."""
+    the base linear's gradient product adds to its gradient (TransformerEngine's operation fuser, NVIDIA/NeMo PR 14411).
+    ``elementary_codes``: weights of 4 bits are made again by one kernel for each function, unless a compiler joins them
+    (torchao)."""
 
     name: ClassVar[str] = "low_rank"
     frozen_weights_quantised: bool = False
     transposes_kept: bool = True
     dropout: float = 0.0
     fused: bool = False
+    elementary_codes: bool = False

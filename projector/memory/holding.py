@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
+from projector.layers import few_bits
 from projector.layers.local import local
 from projector.mechanisms.data_parallel import Gathered
 from projector.memo import with_its_own
@@ -121,7 +122,9 @@ def kept(resolved: Resolved, gpu_arch: str, own: Contents, of: Callable[[Hashabl
     held = stage(resolved, own, of)
     made: State = state(resolved, held, gpu_arch)
     moe, head = any(kind.moe for kind, _ in own.layers), bool(own.head or own.mtp)
-    components = made.components() | {"workspaces": workspace_bytes(resolved, gpu_arch, moe=moe, head=head)}
+    spaces = workspace_bytes(resolved, gpu_arch, moe=moe, head=head)
+    spaces += few_bits.scratch(resolved, held.weights, local(resolved).act)
+    components = made.components() | {"workspaces": spaces}
     return Kept(
         components, sum(components.values()), made, unsharded(resolved, held), held.weights.total + held.adapters
     )

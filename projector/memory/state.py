@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
+from projector.layers import few_bits
 from projector.layers.local import local
 from projector.layers.optimizers import divided, moments, scratch
 from projector.layers.step import fraction_on_host
@@ -69,6 +70,7 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
     states = sum(moments(recipe, rule, part, *shards) for rule, part in divided(recipe, trained))
     stored = 2.0 if recipe.lora and recipe.precision != "fp32" else each.weight
     narrowed, cache = _quantised_storage(resolved, weights, gpu_arch, stored)
+    narrowed += few_bits.saved(resolved, weights, stored)
     copied = sharing.flat_buffers and "gradients" not in sharing.divided and not recipe.lora
     copies = spread(weights, "weights")
     # a frozen copy of all weights in their 16 bits; adapters that are switched off leave the same ones

@@ -24,8 +24,27 @@ class LoRA:
     share_expert_adapters: bool = recipe_field(
         "one adapter for all experts of a rank, not one for each", "layer step memory", default=True
     )
+    quant_type: str | None = recipe_field(
+        "the few bits in which linear weights below adapters are kept (4: `nf4`, `fp4`; 8: `int8`, LLM.int8()); left out: "
+        "none",
+        "layer step memory",
+        choices=("nf4", "fp4", "int8"),
+        also="bnb_4bit_quant_type",
+    )
+    double_quant: bool = recipe_field(
+        "scales of blocks of 4-bit weights are kept in 8 bits",
+        "layer step memory",
+        default=False,
+        also="bnb_4bit_use_double_quant",
+    )
     normalize_moe_lora: bool = recipe_field(
         "adapters of routed experts have their rank divided by the experts of a token",
         "layer step memory",
         default=False,
     )
+
+    @property
+    def code_bytes(self) -> float:
+        """Returns the bytes of a quantised weight without its scales, which is what ranks that share it send; 0 where none
+        is."""
+        return 0.0 if self.quant_type is None else 1.0 if self.quant_type == "int8" else 0.5

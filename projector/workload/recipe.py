@@ -372,6 +372,11 @@ class Recipe:
     # fmt: on
 
     @property
+    def quant_type(self) -> str | None:
+        """Returns how linear weights below adapters are kept, if in few bits."""
+        return self.lora.quant_type if self.lora else None
+
+    @property
     def quantised(self) -> bool:
         """Returns whether linear layers multiply in 8 or 4 bits."""
         return self.precision in ("fp8", "mxfp8", "mxfp4", "nvfp4")

@@ -316,6 +316,21 @@ TOGETHER = (
          lambda m, r, w: m.vision and r.images // r.sequences * m.vision.image_tokens > r.seq_length
          and r.images // r.sequences * m.vision.image_tokens,
          "at least {0}: the tokens of a sample's images stand among them"),
+    # quantised weights are one tensor of packed codes, which nothing cuts between two of its rows
+    Rule("recipe.lora.quant_type", lambda m, r, w: r.quant_type and r.tp * r.tp2 * r.pp > 1,
+         "none: weights in few bits are cut by no tensor parallelism or pipeline (tp {r.tp}, pp {r.pp})"),
+    Rule("recipe.lora.quant_type", lambda m, r, w: r.quant_type and r.quantised, "none: products run in {r.precision}"),
+    # torch's FSDP shards floating point alone; hiyouga/LLaMA-Factory@ff6d4d12 model_utils/quantization.py:
+    # "Only 4-bit quantized model can use fsdp+qlora"
+    Rule("recipe.lora.quant_type",
+         lambda m, r, w: r.quant_type == "int8" and r.data_parallel_sharding == "optim_grads_params",
+         "nf4 or fp4: integers are not sharded (data_parallel_sharding)"),
+    Rule("recipe.lora.quant_type",
+         lambda m, r, w: m.moe and r.quant_type and r.data_parallel_sharding == "optim_grads_params"
+         and r.moe_grouped_gemm != "loop",
+         "none beside experts of 16 bits whose weights are shared (moe_grouped_gemm: loop, else data_parallel_sharding)"),
+    Rule("recipe.lora.double_quant", lambda m, r, w: r.lora and r.lora.double_quant and r.quant_type in (None, "int8"),
+         "off without blocks of 4-bit weights (quant_type nf4 or fp4)"),
     Rule("recipe.encoder_seq_length", lambda m, r, w: r.encoder_seq_length and m.encoder is None,
          "nothing: {m.name} has no encoder"),
     Rule("recipe.document_lengths",

@@ -116,6 +116,8 @@ class DataParallel(Strategy):
             said |= {"parameter_bytes": 2.0, "grad_bytes": 2.0}
         if recipe.fp8_param_gather and recipe.precision in ("fp8", "mxfp8"):
             said["product_gather_bytes"] = 1.0
+        if recipe.lora and recipe.quant_type:
+            said["product_gather_bytes"] = recipe.lora.code_bytes
         if recipe.fsdp_reshard_after_forward is not None:
             said["unsharded_pipeline"] = said["keeps_gathered"] = not recipe.fsdp_reshard_after_forward
         if recipe.defer_fsdp_grad_sync is not None:

@@ -1,0 +1,63 @@
+"""Low-rank adapters in the words of peft, and weights in few bits below them in those of bitsandbytes: what all trainers on
+transformers share."""
+
+from __future__ import annotations
+
+from projector.intake.dialect import Settings
+
+#: Linear layers of a decoder by the names of its modules.
+LINEARS = {
+    "q_proj": "linear_qkv", "k_proj": "linear_qkv", "v_proj": "linear_qkv", "qkv_proj": "linear_qkv",
+    "o_proj": "linear_proj", "gate_proj": "linear_fc1", "up_proj": "linear_fc1", "gate_up_proj": "linear_fc1",
+    "down_proj": "linear_fc2",
+    "lm_head": "output_layer",
+}  # fmt: skip
+ALL_LINEARS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+#: huggingface/transformers BitsAndBytesConfig, to whose words every dialect's own are renamed.
+_FOUR, _EIGHT, _TYPE, _NESTED = ("load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant")
+
+_BITS, _WHOLE = "quant_bits", (16, 32)
+
+
+def put(job: Settings, rank: object, targets: object, every: bool, section: str = "") -> None:
+    """Puts low-rank adapters of ``rank`` on the linear layers that ``targets`` names (``every``: on all of the decoder's)
+    into the job's fields, and in how many bits the weights below are (settings of ``section``); what is no name of such a
+    layer is doubtful."""
+    named = [
+        str(name).strip() for name in (targets if isinstance(targets, (list, tuple)) else str(targets or "").split(","))
+    ]
+    job.doubts += [f"lora_target={name}" for name in named if name and name not in (*LINEARS, "all", "all-linear")]
+    linears = [*(ALL_LINEARS if every else ()), *(LINEARS[name] for name in named if name in LINEARS)]
+    job.fields["lora"] = {"dim": rank, "targets": list(dict.fromkeys(linears)), **_few_bits(job, section)}
+
+
+def _few_bits(job: Settings, section: str) -> dict[str, object]:
+    args = job.args
+    four, eight = _said(job, section)
+    called, nested = args.word(f"{section}{_TYPE}"), args.flag(f"{section}{_NESTED}")
+    if four and eight:
+        args.problems.append((f"{section}{_EIGHT}", True, f"one of {_FOUR} and {_EIGHT}"))
+    if eight:
+        return {"quant_type": "int8"}
+    return {"quant_type": called or "fp4", "double_quant": bool(nested)} if four else {}
+
+
+def _said(job: Settings, section: str) -> tuple[bool, bool]:
+    """Whether weights in 4, and in 8 bits are asked for, by switches or by a number of bits."""
+    four, eight = (job.args.flag(f"{section}{name}") for name in (_FOUR, _EIGHT))
+    bits = job.args.integer(_BITS)
+    if bits not in (None, *_WHOLE, 4, 8):
+        job.args.problems.append((_BITS, bits, "4 or 8 bits"))
+    return bool(four or bits == 4), bool(eight or bits == 8)
+
+
+def quantised(job: Settings) -> bool:
+    """Whether weights below adapters are in few bits."""
+    found = job.fields.get("lora")
+    return isinstance(found, dict) and found.get("quant_type") is not None
+
+
+def unpaired(job: Settings, section: str = "") -> None:
+    """Makes a problem of weights in few bits that have no adapters: nothing could be trained."""
+    if not job.fields.get("lora") and any(_said(job, section)):
+        job.args.problems.append((_FOUR, "weights in few bits", "adapters beside them, which are trained"))
