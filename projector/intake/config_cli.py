@@ -58,9 +58,9 @@ def _is_maxtext(launch: Launch) -> bool:
         return True
     if not re.fullmatch(r".*\.ya?ml", first) or not re.search(r"train(\.py)?$", launch.program):
         return False
-    return "maxtext" in (launch.program + first).lower() or any(
-        word.partition("=")[0] in dialect("maxtext").deciding for word in rest
-    )
+    words = {word.partition("=")[0] for word in rest}
+    own, other = (len(words & dialect(name).deciding) for name in ("maxtext", "llama_factory"))
+    return "maxtext" in (launch.program + first).lower() or own > other  # which starts on a file and words, too
 
 
 def _maxtext(launch: Launch, way: Way, where: str, model: Model | None) -> Loaded:

@@ -260,8 +260,8 @@ def _extends(mapping: Mapping[str, object], file: Path) -> bool:
 
 
 def _names(mapping: Mapping[str, object]) -> set[str]:
-    """Keys as argument names: options may be written with their dashes."""
-    return {key.lstrip("-").replace("-", "_") for key in mapping}
+    """Keys with a value as argument names: options may be written with their dashes."""
+    return {key.lstrip("-").replace("-", "_") for key, value in mapping.items() if value is not None}
 
 
 def _mapping(text: str, file: Path) -> dict[str, object] | None:

@@ -14,11 +14,13 @@ import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported, adding_to, raise_all
 from projector.intake import config_cli, gpt_neox
-from projector.intake.dialect import Settings, dialect
+from projector.intake.dialect import Dialect, Settings, dialect
 from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_swift, load_trainer, load_trl
 from projector.intake.loaded import Loaded
 from projector.intake.script_files import mapping_beside, options, text_beside, uncounted, values_of
@@ -36,10 +38,12 @@ _ASIDE = re.compile(r"(?!model_).*(dir|path|files?|logger|seed|name|project|log_
 
 @dataclass(frozen=True)
 class _Tool:
-    """``named``: the program with its first word; ``files``: what a launch names, in order; ``words``: ``key=value`` over
-    them; ``gpus``: their number as text, where the words or what the files say have it (empty: they do not)."""
+    """``named``: the program with its first word; ``dialect``: whose settings its words are; ``files``: what a launch names,
+    in order; ``words``: ``key=value`` over them; ``gpus``: their number as text, where the words or what the files say have
+    it (empty: they do not)."""
 
     named: re.Pattern[str]
+    dialect: str
     files: Callable[[Launch], list[str]]
     words: Callable[[Launch], list[str]]
     load: Callable[..., Loaded]
@@ -54,8 +58,7 @@ def takes(launch: Launch) -> bool:
 def dialect_of_options(launch: Launch) -> str:
     """The dialect whose settings the options of ``launch`` are; empty for other command lines."""
     tool = _tool(launch)
-    loads = {load_swift: "swift", load_trainer: "trainer", load_trl: "trl"}
-    return loads.get(tool.load, "") if tool else ""
+    return tool.dialect if tool and tool.dialect in ("swift", "trainer", "trl") else ""
 
 
 def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
@@ -65,9 +68,8 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     assert tool is not None
     launch, beside, doubts = _handed_on(launch, way)
     content = _content(tool.files(launch), launch, way, where)
-    for key, value in config_cli.stated_words(
-        tool.words(launch), way, where, lambda key: not _ASIDE.match(key)
-    ).items():
+    decides = partial(_decides, dialect(tool.dialect))
+    for key, value in config_cli.stated_words(tool.words(launch), way, where, decides).items():
         config_cli.put(content, key.split("."), value)
     content = {**beside, **content}
     if not content:
@@ -84,6 +86,12 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
         raise InputError([uncounted(way.unknowns.within(count), where)])
     alone = () if launch.steps or count != "1" else (f"gpus=1 ({ALONE})",)
     return replace(loaded, gpus=int(count), assumed=(*alone, *loaded.assumed))
+
+
+def _decides(of: Dialect, key: str) -> bool:
+    """Whether a word may change what is trained: no word that is neutral, or that nobody knows and only names things."""
+    key = of.today(key)
+    return key in of.deciding or not (_ASIDE.match(key) or any(fnmatchcase(key, each) for each in of.neutral))
 
 
 def _handed_on(launch: Launch, way: Way) -> tuple[Launch, dict[str, object], tuple[str, ...]]:
@@ -296,6 +304,7 @@ def _nothing(_launch: Launch) -> list[str]:
 
 _TRL_TOOL = _Tool(
     re.compile(r"(?:.*/)?trl sft|(?:.*/)?trl/(?:examples/)?scripts/\w*sft\w*\.py "),
+    "trl",
     _own_file,
     lambda launch: _options(launch.arguments),
     load_trl,
@@ -303,13 +312,30 @@ _TRL_TOOL = _Tool(
 )
 _TOOLS = (
     _TRL_TOOL,
-    _Tool(re.compile(r"(?:.*/)?deepy\.py "), _of_neox, _nothing, gpt_neox.load, _neox_gpus),
-    _Tool(re.compile(r"(?:.*/)?tune run"), _config, _of_tune, load_torchtune, _tune_gpus),
-    _Tool(re.compile(r"(?:.*/)?litgpt (?:pretrain|finetune)"), _config, _of_litgpt, load_litgpt, lambda *_: ""),
-    _Tool(re.compile(r"(?:.*/)?llamafactory-cli train"), _first_file, _of_factory, load_llama_factory, _on_all),
-    _Tool(re.compile(r"(?:.*/)?axolotl train|axolotl\.cli\.train "), _lone_file, _of_axolotl, load_axolotl, _on_all),
+    _Tool(re.compile(r"(?:.*/)?deepy\.py "), "gpt_neox", _of_neox, _nothing, gpt_neox.load, _neox_gpus),
+    _Tool(re.compile(r"(?:.*/)?tune run"), "torchtune", _config, _of_tune, load_torchtune, _tune_gpus),
+    _Tool(
+        re.compile(r"(?:.*/)?litgpt (?:pretrain|finetune)"), "litgpt", _config, _of_litgpt, load_litgpt, lambda *_: ""
+    ),
+    _Tool(
+        re.compile(r"(?:.*/)?llamafactory-cli train|(?:.*/)?src/train(?:_bash)?\.py \S+\.(?:ya?ml|json)$"),
+        "llama_factory",
+        _first_file,
+        _of_factory,
+        load_llama_factory,
+        _on_all,
+    ),
+    _Tool(
+        re.compile(r"(?:.*/)?axolotl train|axolotl\.cli\.train "),
+        "axolotl",
+        _lone_file,
+        _of_axolotl,
+        load_axolotl,
+        _on_all,
+    ),
     _Tool(
         re.compile(r"(?:.*/)?swift (?:sft|pt)|(?:.*/)?swift[./]cli[./](?:sft|pt)(?:\.py)? "),
+        "swift",
         _first_file,
         lambda launch: _options(launch.arguments, ()),
         load_swift,
@@ -318,4 +344,6 @@ _TOOLS = (
 )
 #: Any program that has the arguments of transformers' Trainer (``HfArgumentParser``); LLaMA-Factory's before its command
 #: line among them.
-_TRAINER_TOOL = _Tool(re.compile(""), _nothing, lambda launch: _options(launch.arguments, ()), load_trainer, _alone)
+_TRAINER_TOOL = _Tool(
+    re.compile(""), "trainer", _nothing, lambda launch: _options(launch.arguments, ()), load_trainer, _alone
+)

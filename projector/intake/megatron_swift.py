@@ -80,7 +80,7 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     # swift/dataset/packing.py: bins of whole samples, which nothing fills up (padding_free)
     packed = f"packing=True (at most {tokens} tokens of several documents: counted as one of so many)"
     full = packed if job.args.flag("packing") else loose(tokens)
-    named = () if model else (f"model={base.name} ({args['model']})",)
+    named = () if model else (f"model={base.name} ({_named(args)})",)
     return replace(
         loaded,
         assumed=(*counted, *named, *loaded.assumed),
@@ -130,12 +130,16 @@ def _arguments(job: Settings, base: Model) -> dict[str, object]:
 
 def _published(args: Mapping[str, object], unknown: Mapping[str, object], where: str) -> Model:
     """The model of the zoo whose name or alias is all that ``--model`` says, but for the edition."""
-    text = str(args.get("model") or args.get("mcore_model") or args.get("load") or "")
+    text = _named(args)
     problems: list[Problem] = []
     found = published("a variable that nothing sets" if "model" in unknown else text, where, "model", problems)
     if found is None:
         raise InputError(problems)
     return found
+
+
+def _named(args: Mapping[str, object]) -> str:
+    return str(args.get("model") or args.get("mcore_model") or args.get("load") or "")
 
 
 def _processes(name: str, launch: Launch, way: Way) -> str:

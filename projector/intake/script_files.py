@@ -83,7 +83,7 @@ def from_files(
 
 def text_beside(name: str, launch: Launch, way: Way) -> str | None:
     """The text of a file that the script wrote or that lies beside it."""
-    return way.files.read(name, State(cwd=launch.cwd)) if way.files else None
+    return way.files.read(name, State(cwd=launch.cwd), moved=True) if way.files else None
 
 
 def needed(name: str, launch: Launch, way: Way, where: str, key: str) -> str:

@@ -86,7 +86,7 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
     count, how = ranks(launch, way.unknowns, way.written)
     problems = unsettled(args, unknown, model, where)
     problems += [Problem(where, *item) for item in contradictions if item[0] not in unknown]
-    if how == ALONE and not gpus_given and _one_of_many(args, launch):
+    if how == ALONE and not gpus_given and _one_of_many({**args, **dict.fromkeys(unknown)}, launch):
         found = f"{posixpath.basename(launch.program)} started once, for more than one GPU"
         problems.append(Problem(where, "gpus", found, "--gpus N, or the script that starts this one on every GPU"))
     if not is_known(count) and not gpus_given:

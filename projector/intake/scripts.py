@@ -138,6 +138,8 @@ def _one(item: _Found, env: Mapping[str, str]) -> Loaded:
         notes.append("environment=" + " ".join(f"{name}={value}" for name, value in sorted(env.items())))
     if asked := item.path.unknowns.counted:
         notes.append(f"gpus_per_node={item.path.unknowns.node_gpus} (of the cluster, for {', '.join(asked)})")
+    if item.path.files:
+        notes += [f"{name}={place}" for name, place in item.path.files.moved.items()]
     return replace(item.loaded, assumed=(*notes, *item.path.notes, *item.loaded.assumed))
 
 

@@ -13,6 +13,7 @@ from projector.io.typed import of_type
 from projector.memo import BoundedCache, IdentityKey, evolve, with_its_own
 from projector.workload import layout, rules
 from projector.workload.checks import LIMITS, range_problems, unreported, word_problems
+from projector.workload.lora import LoRA
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.rule import problems as broken
@@ -143,7 +144,8 @@ def form(recipe: Recipe) -> Hashable:
     key = recipe.__dict__.get(_FORM)
     if key is None:
         rest = *_rest(recipe), *[value is None for value in _places(recipe)]
-        key = recipe.__dict__[_FORM] = _FORMS.get((*map(type, rest), *rest), object)
+        inside = _values(recipe.lora).values() if isinstance(recipe.lora, LoRA) else ()
+        key = recipe.__dict__[_FORM] = _FORMS.get((*map(type, rest), *map(type, inside), *rest), object)
     return key
 
 

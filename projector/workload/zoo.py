@@ -22,7 +22,9 @@ from projector.workload.structure import to_mapping
 
 _ENTRY_KEYS = ("aliases", "parameters_published", "parameters_active", "template")
 _NAME = re.compile(r"^ +(?:- )?name: *([^\s#]+)", re.MULTILINE)
-_EDITION = re.compile(r"[-_](base|instruct|chat|hf|it|pt|thinking|bf16|\d{4})(?=[-_]|$)", re.IGNORECASE)  # of one shape
+_EDITION = re.compile(
+    r"[-_](base|instruct|chat|hf|it|pt|thinking|bf16|mcore|\d{4})(?=[-_]|$)", re.IGNORECASE
+)  # of one shape
 
 
 _PADDING = 0.01  # of parameters or a vocabulary

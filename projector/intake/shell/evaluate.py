@@ -17,7 +17,7 @@ from projector.intake.shell.syntax import PLACEHOLDER, places
 from projector.intake.shell.unknown import Unknown
 
 _MOST_WAYS = 48
-_MOST_COMMANDS = 100_000  # of all ways together: more is a program in shell, and takes minutes
+_MOST_COMMANDS = 40_000  # of all ways together: more is a program in shell, and takes half a minute
 
 
 class _Choices:

@@ -19,6 +19,7 @@ class Files:
     def __init__(self, folder: Path, read: Callable[[Path], str]) -> None:
         self.folder, self._read = folder, read
         self.written: dict[str, str] = {}
+        self.moved: dict[str, str] = {}
 
     def write(self, path: str, text: str, state: State, *, append: bool = False) -> None:
         """Keeps what the script wrote."""
@@ -30,12 +31,20 @@ class Files:
     def wrote(self, path: str, state: State) -> bool:
         return self._name(path, state) in self.written
 
-    def read(self, path: str, state: State) -> str | None:
-        """The text of a file; None when it is neither written here nor beside the script."""
+    def read(self, path: str, state: State, *, moved: bool = False) -> str | None:
+        """The text of a file; None when it is neither written here nor beside the script. ``moved``: a file of another
+        machine's folder is looked for by the end of its path, a folder and a name at least, and kept in ``self.moved``."""
         name = self._name(path, state)
         if name in self.written:
             return self.written[name]
         found = self.find(path, state)
+        parts = [part for part in MARK.split(path)[-1].strip().split("/") if part]
+        for at in range(1, len(parts) - 1) if moved and (path.startswith("/") or MARK.search(path)) else ():
+            end = "/".join(parts[at:])
+            found = found or self.find(end, state)
+            if found is not None:
+                self.moved.setdefault(posixpath.basename(path), f"{end} beside the script")
+                break
         if found is None:
             return None
         try:

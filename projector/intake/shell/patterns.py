@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from functools import lru_cache
 
 from projector.intake.shell.control import TooLong
 
@@ -30,6 +31,7 @@ def classes(pattern: str) -> str:
     return re.sub(r"\[:(\w+):\]", lambda named: _CLASSES.get(named[1], named[0]), pattern)
 
 
+@lru_cache(maxsize=4096)
 def to_regex(pattern: str, *, lazy: bool = False) -> str:
     """A regular expression for a shell pattern; ``\\x`` in the pattern is x itself."""
     found, at, pattern = "", 0, classes(pattern)

@@ -26,6 +26,8 @@ _REMARK = re.compile(r"(?<=\s)`#[^`\n]*`(?=\s)")
 PLACEHOLDER = re.compile(r"⟨[^⟨⟩\n]*⟩")
 #: ``10#$X``: a number of a stated base, whose sign the grammar takes for a comment's.
 _BASE = re.compile(rb"(?<=\d)#(?=[$\"'])")
+#: ``$/x``: a dollar before what begins no name is itself, where the grammar waits for the name.
+_LONE = re.compile(rb"\$(?=/)")
 #: Characters beyond the first plane: the grammar's tables of letters end before some of them, and reading one there crashes.
 _FAR = re.compile(rb"[\xf0-\xf4][\x80-\xbf]{3}")
 _DEEPEST = 200
@@ -61,7 +63,7 @@ def parse(text: str, where: str, *, marked: bool = False, first_line: int = 1) -
     plain = _PLACEHOLDER.sub(lambda match: match[1] + _PLACE.sub(lambda place: f"'{_bare(place[0])}'", match[2]), plain)
     plain = _ARGUMENT.sub(lambda match: f"'{_bare(match[1])}'", plain)
     data = (plain if plain.endswith("\n") else plain + "\n").encode("utf-8", errors="replace")
-    root = _parser().parse(_FAR.sub(b"wwww", _BASE.sub(b"+", data))).root_node
+    root = _parser().parse(_FAR.sub(b"wwww", _LONE.sub(b"w", _BASE.sub(b"+", data)))).root_node
     return Source(where=where, data=data, root=root, first_line=first_line)
 
 

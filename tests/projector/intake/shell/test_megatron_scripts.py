@@ -153,3 +153,18 @@ def test_the_image_of_a_manifest_does_as_well(tmp_path: Path) -> None:
     container = {"name": "main", "image": "nvcr.io/nvidia/pytorch:24.10-py3", "command": ["bash", "-c", _TRAINS]}
     job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {"containers": [container]}}}}
     assert detect.load(put(tmp_path / "job.yaml", yaml.safe_dump(job))).framework_date == "2024-10"
+
+
+SIZES = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64"
+
+
+def test_ranks_that_nothing_counts_are_asked_for(tmp_path: Path) -> None:
+    """A variable of mpirun's without its value is no switch; a local rank of torchrun's takes none."""
+    each = f"{SIZES} --vocab-size 64 --micro-batch-size 1 --global-batch-size 8"
+    of_mpi = put(
+        tmp_path / "m.sh", f"python pretrain_gpt.py --world-size ${{OMPI_COMM_WORLD_SIZE}} --rank $RANK {each}\n"
+    )
+    refusal(load, of_mpi, match="gpus.*--gpus N")
+    assert load(of_mpi, gpus_given=True).gpus is None
+    virtual = put(tmp_path / "v.sh", f"torchrun --nproc_per_node 4 --virtual-local-rank pretrain_gpt.py {each}\n")
+    assert load(virtual).gpus == 4
