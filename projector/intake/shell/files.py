@@ -43,7 +43,7 @@ class Files:
             end = "/".join(parts[at:])
             found = found or self.find(end, state)
             if found is not None:
-                self.moved.setdefault(posixpath.basename(path), f"{end} beside the script")
+                self.moved.setdefault(parts[-1], f"{'/'.join(parts[-2:])} beside the script")
                 break
         if found is None:
             return None

@@ -9,7 +9,7 @@ import ast
 import operator
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 from projector.intake.shell.patterns import classes, searchable
@@ -38,6 +38,17 @@ def printed(argv: Sequence[str], stdin: str | None, *, cwd: str) -> str | None:
         return tool(rest, stdin)
     except (ValueError, IndexError, ZeroDivisionError, re.error, SyntaxError, OverflowError, RecursionError):
         return None
+
+
+def substituted(text: str, environment: Mapping[str, str], rest: Sequence[str]) -> str:
+    """What ``envsubst`` makes of ``text``: ``$NAME`` and ``${NAME}`` by the environment, those alone that its words name."""
+    only = set(re.findall(r"\$\{?(\w+)", " ".join(rest)))
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        return match[0] if only and name not in only else environment.get(name, "")
+
+    return re.sub(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", value, text)
 
 
 def _echo(rest: list[str]) -> str:

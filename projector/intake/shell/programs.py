@@ -10,7 +10,7 @@ from projector.intake.shell import launchers, scheduler
 from projector.intake.shell.conditions import Undecided, Verdict
 from projector.intake.shell.control import Exit, Return, Unreadable
 from projector.intake.shell.launch import Launch, Step, visible
-from projector.intake.shell.outputs import FILTERS, SILENT, printed
+from projector.intake.shell.outputs import FILTERS, SILENT, printed, substituted
 from projector.intake.shell.state import State
 from projector.intake.shell.unknown import MARK, Unknown, word_set
 
@@ -101,7 +101,11 @@ class Programs:
             if nodes.isdigit() and len(nodes) < 6:
                 machine.emit("".join(f"node{number}\n" for number in range(int(nodes))))
                 return True
-        text = self._listed(argv) or printed(*self._fed(argv, state), cwd=state.cwd)
+        words, fed = self._fed(argv, state)
+        filled = name == "envsubst" and fed is not None
+        text = self._listed(argv) or (
+            substituted(fed or "", state.environment(), argv[1:]) if filled else printed(words, fed, cwd=state.cwd)
+        )
         if text is not None:
             machine.emit(text)
             return True

@@ -30,6 +30,7 @@ CONSTRUCTS = {
     "export, local": 'export A=1 B="2 3"; f() { local A=9 C=$1; torchrun t.py --f $A "$B" $C; }; f 7; A=${A}5; torchrun t.py --g $A',
     "arrays": 'A=(--x 1 "two words"); A+=(--y "$((3+4))"); torchrun t.py "${A[@]}" ${#A[@]} ${A[2]} "${A[*]}" "${A[@]:1:2}"',
     "array with comments": "A=(\n --x 1 # one\n # --x 2\n --y 3\n)\ntorchrun t.py ${A[@]}",
+    "envsubst": "export A=1 B='x y'; C=3; printf '%s\\n' 'a=$A ${B} $C' > t; torchrun t.py $(envsubst < t) \"$(envsubst '$A' < t)\"",
     "lone dollars": 'D="--dir $/fsx/x"; torchrun t.py $D a$/b "$/c" "x$"',
     "words of a text": 'O=" --a 1 \\\n --b 2 "; torchrun t.py $O --c "$O"',
     "associative": "declare -A M=([7b]=32 [13b]=40); M[x]=5; k=13b; torchrun t.py --n ${M[$k]} ${M[7b]} ${M[x]} ${#M[@]}",
