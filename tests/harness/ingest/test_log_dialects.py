@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from asked import LOGS, put
+from log_records import step
 from tabled import tabled
 
 from harness.contracts.runs import MeasuredRun
@@ -165,3 +166,23 @@ def test_a_column_of_a_table_is_a_run(tmp_path: Path) -> None:
 def test_out_of_memory_is_a_result() -> None:
     run = only("out_of_memory.log")
     assert (run.measured.status, run.measured.step_seconds) == ("out-of-memory", None)
+
+
+@pytest.mark.parametrize(
+    ("head", "seconds"),
+    [
+        ("Step time (ms)\n\n| iter | one | loss |", {"one": 0.35}),
+        ("| step | step_time_ms | grad_norm | memory (GiB) | token_acc |", {"step_time_ms": 0.35}),
+        ("| iter | loss | lr | memory (GiB) | cumulative elapsed |", {}),
+        ("TFLOP/s of each run\n\n| iter | one | two |", {}),
+    ],
+)
+def test_columns_of_a_table_are_times_where_it_says_so(head: str, seconds: dict[str, float], tmp_path: Path) -> None:
+    """Losses, rates and bytes beside them are none, nor a cell that holds more than a number; the first iteration's has
+    its thousands apart."""
+    columns = head.rpartition("\n")[2].count("|") - 2
+    rows = [f"| {at} | " + " | ".join(["38 130" if at == 1 else "350 ± 3"] * columns) + " |" for at in range(1, 13)]
+    rows.append("| 13 | " + " | ".join(["1m 57s"] * columns) + " |")
+    file = put(tmp_path / "t.md", "\n".join([head, "|---" * (columns + 1) + "|", *rows]) + "\n")
+    found = {record.name: step(record) for record in read_records_of_log(file)[1] if record.steps}
+    assert found == pytest.approx(seconds)

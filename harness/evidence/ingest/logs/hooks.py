@@ -288,14 +288,24 @@ class XTuner(Trainer):
 _HEADER = re.compile(r"^\s{0,9}\|\s{0,9}(?:iter|iteration|step)s?\s{0,9}\|", re.IGNORECASE)
 _ROW = re.compile(r"^\s{0,9}\|\s{0,9}([0-9]{1,15})\b[^|]{0,30}\|")
 _CELL = re.compile(r"(?<!\\)\|")
-_VALUE = re.compile(r"([0-9][0-9,]*(?:\.[0-9]+)?)(?:\s*\\\|\s*([0-9][0-9,]*(?:\.[0-9]+)?))?")
+#: A cell: a time, with thousands apart by a comma or a blank and perhaps a spread, and a rate behind a bar.
+_VALUE = re.compile(
+    r"([0-9][0-9,]*(?:[ \u00a0\u202f][0-9]{3})*(?:\.[0-9]+)?)(?: ?ms)?(?:\s*±[^|]*)?(?:\s*\\\|\s*([0-9][0-9,]*(?:\.[0-9]+)?))?\W*"
+)
+_APART = re.compile(r"[ \u00a0\u202f]")
+_MILLISECONDS = re.compile(r"(?<![a-z])ms(?![a-z])|millisecond", re.IGNORECASE)
+#: What a column of another quantity is called.
+_OTHERS = re.compile(
+    r"loss|norm|(?<![a-z])(?:lr|acc(?:uracy)?|gi?b|mfu)(?![a-z])|rate|mem|elapsed|tok|flop|epoch|util|%|speed|throughput",
+    re.IGNORECASE,
+)
 _MOST_COLUMNS = 64
 
 
 def of_table(lines: Lines) -> Iterator[Event]:
     """Of tables of step times in Markdown, as commit messages and issues hold them: a row an iteration, a column a run.
 
-    Cells ``time`` or ``time \\| TFLOP/s`` in milliseconds; a table under a title of rates alone is no table of times.
+    Cells ``time`` or ``time \\| TFLOP/s``; a table is one of times where its title or its header says milliseconds.
     """
     title = ""
     columns: Sequence[str] = ()
@@ -307,11 +317,13 @@ def of_table(lines: Lines) -> Iterator[Event]:
             columns, steps = (), []
             title = f"{title} {bare}"[-400:] if bare and not bare.startswith("**") else bare or title
         elif _HEADER.match(line):
-            columns = _cells(line)[:_MOST_COLUMNS] if "TFLOP" not in title or "ms" in title else ()
+            columns = _cells(line)[:_MOST_COLUMNS] if _MILLISECONDS.search(title + line) else ()
             steps = [[] for _ in columns]
         elif columns and (row := _ROW.match(line)):
-            for found, cell in zip(steps, _cells(line), strict=False):
-                if (value := _VALUE.search(cell)) and (milliseconds := finite(value[1])):
+            for name, found, cell in zip(columns, steps, _cells(line), strict=False):
+                if _OTHERS.search(name) or not (value := _VALUE.fullmatch(cell)):
+                    continue
+                if milliseconds := finite(_APART.sub("", value[1])):
                     rate = finite(value[2]) if value[2] else None
                     found.append(
                         Step(iteration=int(row[1]), seconds=milliseconds / 1000, line=number, tflops=rate, mean=True)
