@@ -290,7 +290,8 @@ _ROW = re.compile(r"^\s{0,9}\|\s{0,9}([0-9]{1,15})\b[^|]{0,30}\|")
 _CELL = re.compile(r"(?<!\\)\|")
 #: A cell: a time, with thousands apart by a comma or a blank and perhaps a spread, and a rate behind a bar.
 _VALUE = re.compile(
-    r"([0-9][0-9,]*(?:[ \u00a0\u202f][0-9]{3})*(?:\.[0-9]+)?)(?: ?ms)?(?:\s*±[^|]*)?(?:\s*\\\|\s*([0-9][0-9,]*(?:\.[0-9]+)?))?\W*"
+    r"([0-9][0-9,]*(?:[ \u00a0\u202f][0-9]{3})*(?:\.[0-9]+)?)(?: ?ms)?(?:\s*±[^|]*)?"
+    r"(?:\s*\\\|\s*([0-9][0-9,]*(?:\.[0-9]+)?))?\W*"
 )
 _APART = re.compile(r"[ \u00a0\u202f]")
 _MILLISECONDS = re.compile(r"(?<![a-z])ms(?![a-z])|millisecond", re.IGNORECASE)
