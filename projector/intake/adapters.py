@@ -3,32 +3,35 @@ transformers share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from projector.intake.dialect import Settings
 
-#: Linear layers of a decoder by the names of its modules.
+#: Linear layers of a decoder by the names of its modules (``output_proj`` is torchtune's).
 LINEARS = {
     "q_proj": "linear_qkv", "k_proj": "linear_qkv", "v_proj": "linear_qkv", "qkv_proj": "linear_qkv",
-    "o_proj": "linear_proj", "gate_proj": "linear_fc1", "up_proj": "linear_fc1", "gate_up_proj": "linear_fc1",
-    "down_proj": "linear_fc2",
-    "lm_head": "output_layer",
+    "o_proj": "linear_proj", "output_proj": "linear_proj", "gate_proj": "linear_fc1", "up_proj": "linear_fc1",
+    "gate_up_proj": "linear_fc1", "down_proj": "linear_fc2", "lm_head": "output_layer",
 }  # fmt: skip
-ALL_LINEARS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+_ALL_LINEARS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+_EVERY = ("all", "all-linear")
 #: huggingface/transformers BitsAndBytesConfig, to whose words every dialect's own are renamed.
 _FOUR, _EIGHT, _TYPE, _NESTED = ("load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant")
 
 _BITS, _WHOLE = "quant_bits", (16, 32)
 
 
-def put(job: Settings, rank: object, targets: object, every: bool, section: str = "") -> None:
-    """Puts low-rank adapters of ``rank`` on the linear layers that ``targets`` names (``every``: on all of the decoder's)
-    into the job's fields, and in how many bits the weights below are (settings of ``section``); what is no name of such a
-    layer is doubtful."""
-    named = [
-        str(name).strip() for name in (targets if isinstance(targets, (list, tuple)) else str(targets or "").split(","))
-    ]
-    job.doubts += [f"lora_target={name}" for name in named if name and name not in (*LINEARS, "all", "all-linear")]
-    linears = [*(ALL_LINEARS if every else ()), *(LINEARS[name] for name in named if name in LINEARS)]
-    job.fields["lora"] = {"dim": rank, "targets": list(dict.fromkeys(linears)), **_few_bits(job, section)}
+def put(
+    job: Settings, rank: object, named: Iterable[str] | None, section: str = "", few: Mapping[str, object] | None = None
+) -> None:
+    """Puts low-rank adapters of ``rank`` on the linear layers ``named`` (``all-linear``: on all of the decoder's) into the
+    job's fields, and in how many bits the weights below are (``few``, or settings of ``section``); what is no name of such
+    a layer is doubtful."""
+    linears: list[str] = []
+    for name in filter(None, map(str.strip, named or ())):
+        linears += _ALL_LINEARS if name in _EVERY else [LINEARS[name]] if name in LINEARS else []
+        job.doubts += [] if name in (*LINEARS, *_EVERY) else [f"lora_target={name}"]
+    job.fields["lora"] = {"dim": rank, "targets": list(dict.fromkeys(linears)), **(few or _few_bits(job, section))}
 
 
 def _few_bits(job: Settings, section: str) -> dict[str, object]:

@@ -63,8 +63,8 @@ def _last(job: Settings, setting: str) -> str:
 def _adapters(job: Settings) -> None:
     marks = job.args.words("peft.target_modules") or ()
     named = [each for each in adapters.LINEARS if any(fnmatchcase(f"model.layers.0.{each}", mark) for mark in marks)]
-    every = job.args.flag("peft.match_all_linear") is True
-    adapters.put(job, job.args.integer("peft.dim") or _RANK, named, every, "quantization.")
+    named += ["all-linear"] if job.args.flag("peft.match_all_linear") else []
+    adapters.put(job, job.args.integer("peft.dim") or _RANK, named, "quantization.")
 
 
 def _pipeline(job: Settings, model: Model | None) -> None:

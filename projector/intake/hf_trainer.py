@@ -203,8 +203,7 @@ def _tuned(job: Settings, model: Model | None) -> Loaded:
         problems.append(Problem(where, "max_seq_length", "nothing", expected))
         job.fields["seq_length"] = 1
     if args.flag("use_lora"):
-        targets = args.words("lora_target") or ("q_proj", "v_proj")
-        adapters.put(job, args.integer("lora_rank"), targets, "all-linear" in targets)
+        adapters.put(job, args.integer("lora_rank"), args.words("lora_target") or ("q_proj", "v_proj"))
         if args.flag("only_optimize_lora") is False:
             job.doubts.append("only_optimize_lora=False (embeddings, norms and the output layer are trained, too)")
     told = () if args.flag("packing") else (loose(job.fields["seq_length"]),)
@@ -219,8 +218,7 @@ def load_llama_factory(content: Mapping[str, object], where: str, *, model: Mode
         raise Unsupported(f"{where}: a LLaMA-Factory configuration without do_train: nothing is trained")
     packing, neat = args.flag("packing"), args.flag("neat_packing")
     if args.word("finetuning_type") == "lora":
-        targets = args.words("lora_target") or ()
-        adapters.put(job, args.integer("lora_rank"), targets, "all" in targets)
+        adapters.put(job, args.integer("lora_rank"), args.words("lora_target"))
     unpacked = not (packing or neat) and (args.word("stage") == "sft" or packing is False)
     told = (loose(job.fields["seq_length"]),) if unpacked else ()
     if neat:
@@ -284,8 +282,7 @@ def load_swift(content: Mapping[str, object], where: str, *, model: Model | None
         expected = "a whole number (ms-swift's own follows from the number of GPUs)"
         problems.append(Problem(where, "gradient_accumulation_steps", "nothing", expected))
     if job.args.word("tuner_type") == "lora":
-        targets = job.args.words("target_modules") or ()
-        adapters.put(job, job.args.integer("lora_rank"), targets, "all-linear" in targets)
+        adapters.put(job, job.args.integer("lora_rank"), job.args.words("target_modules"))
     told = () if job.args.flag("packing") else (loose(job.fields["seq_length"]),)
     return _trained(job, model, job.args.flag("bf16"), told, problems)
 
@@ -304,8 +301,8 @@ def load_axolotl(content: Mapping[str, object], where: str, *, model: Model | No
     if shards is not None and shards > 1:
         fields["data_parallel_shard_size"] = shards * (fields["cp"] or 1)  # type: ignore[operator]
     if args.word("adapter"):
-        every, linears = args.flag("lora_target_linear") is True, args.words("lora_target_modules")
-        adapters.put(job, args.integer("lora_r"), linears, every)
+        every = ("all-linear",) if args.flag("lora_target_linear") else ()
+        adapters.put(job, args.integer("lora_r"), (*every, *(args.words("lora_target_modules") or ())))
     inside = "sample_packing=True (attention inside each document: counted over the whole sample)"
     filled = (inside,) if packed else () if args.flag("pad_to_sequence_len") else (loose(fields["seq_length"]),)
     told = (*filled, *_sharded(job))

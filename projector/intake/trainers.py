@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from projector.errors import Problem, Unsupported
-from projector.intake import huggingface
+from projector.intake import adapters, huggingface
 from projector.intake.dialect import BUNDLES, Settings, dialect, loose
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import OTHERS, published
@@ -119,22 +119,15 @@ def _sizes(job: Settings) -> int | None:
 
 def _adapters(job: Settings) -> None:
     args = job.args
-    rank = args.raw("model.lora_rank")
-    if rank is None:
+    if args.raw("model.lora_rank") is None:
         return
     words = args.words("model.lora_attn_modules") or ()
-    adapted = job.dialect.tables["adapted"]
-    linears = [adapted[word] for word in words if word in adapted]
-    job.doubts += [f"lora_attn_modules={word}" for word in words if word not in adapted]
-    linears += ["linear_fc1", "linear_fc2"] if args.flag("model.apply_lora_to_mlp") else []
-    linears += ["output_layer"] if args.flag("model.apply_lora_to_output") else []
+    others = {"apply_lora_to_mlp": ("gate_proj", "down_proj"), "apply_lora_to_output": ("lm_head",)}
+    chosen = [name for switch, names in others.items() if args.flag(f"model.{switch}") for name in names]
     # torchao's NF4Tensor keeps scales in 8 bits (meta-pytorch/torchtune@bd2a0fc7 modules/peft/lora.py, quantize_base)
     few = "qlora_" in str(args.raw("model._component_")) or args.flag("model.quantize_base")
-    job.fields["lora"] = {
-        "dim": rank,
-        "targets": list(dict.fromkeys(linears)),
-        **({"quant_type": "nf4", "double_quant": True} if few else {}),
-    }
+    nested = {"quant_type": "nf4", "double_quant": True}
+    adapters.put(job, args.raw("model.lora_rank"), (*words, *chosen), few=nested if few else None)
     if words and {"q_proj", "k_proj", "v_proj"} & set(words) != {"q_proj", "k_proj", "v_proj"}:
         job.doubts.append(f"lora_attn_modules={', '.join(words)} (one adapter for queries, keys and values)")
 
@@ -181,12 +174,10 @@ def _tuned(job: Settings, gpus: int | None) -> tuple[str, ...]:
     if gpus == 1:
         job.fields["data_parallel_sharding"] = "no_shard"
     if any(name.startswith("lora_") for name in job.stated):
-        parts = {"query": "linear_qkv", "key": "linear_qkv", "value": "linear_qkv", "projection": "linear_proj"}
-        parts |= {"mlp": "linear_fc1", "head": "output_layer"}
-        linears = [linear for part, linear in parts.items() if job.args.flag(f"lora_{part}")]
-        linears += ["linear_fc2"] if "linear_fc1" in linears else []
-        few = job.one_of("quantize", "few_bits") if job.args.has("quantize") else {}
-        job.fields["lora"] = {"dim": job.args.integer("lora_r"), "targets": list(dict.fromkeys(linears)), **(few or {})}
+        parts = job.dialect.tables["adapted"].items()
+        linears = [name for part, names in parts if job.args.flag(f"lora_{part}") for name in names]
+        few = job.one_of("quantize", "few_bits") if job.args.has("quantize") else None
+        adapters.put(job, job.args.integer("lora_r"), linears, few=few)
     return (loose(job.fields["seq_length"]),)
 
 
