@@ -106,7 +106,7 @@ def test_a_factor_is_one_where_it_is_off(monkeypatch: pytest.MonkeyPatch) -> Non
     """Megatron-LM's profile says nothing of experts of 8 bits, so the value of its strategy would hold on."""
     factor = next(each for each in ablate.declared() if each.name == "runtime.narrow_expert_factor")
     changed: list[Any] = []
-    monkeypatch.setattr(ablate, "_profiles", changed.append)
+    monkeypatch.setattr(ablate, "_change_profiles", changed.append)
     factor.off()
     for name in ("megatron-lm", "torchtitan"):
         assert changed[0](profiles_io.load(name)).execution["runtime"]["narrow_expert_factor"] == 1.0

@@ -3,16 +3,19 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import command_line
 import pytest
+import workloads
 from asked import put, refusal, says
 from cli_command import DEEPSEEK, MIXTRAL, projector
 from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
 
-from projector.cli import _parser, run
+from projector.benchmark.shrink import shrink_to
+from projector.cli import _parser, performance, run
 from projector.cli.parser import parse
 from projector.cli.recipe_flags import read_overrides
 from projector.intake import detect, other_tools
@@ -146,3 +149,12 @@ def test_one_file_says_its_gpu_by_its_folder_where_nothing_else_does(
     assert board in text
     assert "recompute none" in text
     assert re.findall(r"cluster=\w+ \([^)]*\)", text) == [assumed] * bool(assumed)
+
+
+def test_what_a_benchmark_shrank_to_stands_beside_the_target(monkeypatch) -> None:
+    run = workloads.sharded("mixtral_8x7b", 64, tp=2, pp=4, ep=8, cp=1)
+    shrunk = shrink_to(run, 4)
+    timed = SimpleNamespace(asked=SimpleNamespace(workload=shrunk.workload, ranks=shrunk.ranks), notes=())
+    monkeypatch.setattr("projector.cli.live.measurement", lambda *_: timed)
+    words = performance._shrunk_sizes(SimpleNamespace(workload=run, cluster=None), SimpleNamespace())
+    assert "pp 1, ep 4, tp 2, cp 1 on 4 of 64 ranks; target: pp 4, ep 8, tp 2, cp 1, dp 8" in words
