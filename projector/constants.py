@@ -67,9 +67,9 @@ def _quoted(folder: str) -> Iterator[tuple[str, Parameter]]:
 def _figures(path: Path) -> Mapping[str, Parameter]:
     """Returns ``memory_gib``, ``peak_tflops.bf16``, ``intra.bandwidth_gbs``, … of a GPU or cluster file that has been
     read and checked, each with the kind and title of the source that covers it."""
-    from projector.hardware.yaml_file import described
+    from projector.hardware.yaml_file import read_described
 
-    mapping = described(path)
+    mapping = read_described(path)
     return {
         f"{key}{rest}": Parameter(value, source["kind"], source["title"], unit=named_unit(key))
         for source in mapping["sources"]

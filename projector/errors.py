@@ -16,14 +16,14 @@ _MOST_EXPECTED = 3_000
 _MOST_PROBLEMS = 100
 
 
-def cut(text: str, most: int) -> str:
+def truncate(text: str, most: int) -> str:
     """Returns ``text``, or of a longer one its first characters and ``…``: ``most`` characters in all."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def plain(text: object, most: int = _MOST_TEXT) -> str:
     """Returns ``text`` for one line of a terminal or a log: control characters escaped, cut behind ``most`` characters."""
-    line = cut(str(text), most)
+    line = truncate(str(text), most)
     return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
@@ -85,7 +85,7 @@ def raise_all(problems: Sequence[Problem]) -> None:
 
 
 @contextmanager
-def adding_to(problems: list[Problem]) -> Iterator[None]:
+def collecting_into(problems: list[Problem]) -> Iterator[None]:
     """Adds the problems of the block to ``problems``, and goes on behind the block."""
     try:
         yield

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from projector.cli.inputs import Case
     from projector.hardware.types import Cluster
-    from projector.search.found import Found
+    from projector.search.found import SearchResult
     from projector.search.sweep.grid import Grid
     from projector.workload.workload import Workload
 
@@ -60,10 +60,10 @@ def project(
     if cluster is not None:
         words["cluster"] = cluster
     communication = words.pop("communication", False)
-    from projector.cli.layout import laid_out
+    from projector.cli.layout import with_layout
 
     with _read(words, "project") as (case, options):
-        case = laid_out(case, options)
+        case = with_layout(case, options)
         projected = projection.project(
             case.workload, case.cluster, mode, settings=case.settings, communication=communication
         )
@@ -72,7 +72,7 @@ def project(
 
 def search(
     *, budget: float | None = BUDGET, top: int = 10, objective: str = "tgs", memory_margin: float = 0.0, **words: Any
-) -> Found:
+) -> SearchResult:
     """Returns the best configurations; recipe fields among the words are held. ``budget``: CPU seconds (None: until no
     other is better). Raises :class:`InputError` where nothing fits, with changes that would fit."""
     from projector.cli.layout import held
@@ -196,7 +196,7 @@ class Sweep(Rows):
 
     def plot(self) -> Any:
         """Returns a matplotlib figure: tokens/s/GPU against memory, a dot a point, by GPU."""
-        from projector.search.looks import COLOURS, figure, tidy
+        from projector.search.figure_style import COLOURS, figure, tidy
 
         picture, (axes,) = figure("speed against memory")
         for colour, gpu in zip(COLOURS * len(self), dict.fromkeys(row["gpu"] for row in self.rows), strict=False):
@@ -236,7 +236,7 @@ def _as_list(value: Any) -> Any:
 @contextmanager
 def _read(words: Mapping[str, Any], function: str) -> Iterator[tuple[Case, argparse.Namespace]]:
     """Yields the case of ``words`` as the command line reads it; later mistakes, too, are blamed on the words."""
-    from projector.cli.inputs import blamed, collected, read_case
+    from projector.cli.inputs import naming_the_flag, or_none, read_case
 
     problems: list[Problem] = []
     given = {name: value for name, value in words.items() if value is not None}
@@ -248,10 +248,10 @@ def _read(words: Mapping[str, Any], function: str) -> Iterator[tuple[Case, argpa
     options.set += [f"{name}={_text(given[name])}" for name in given if name in fields]
     options.set += [several] if isinstance(several, str) else list(several)
     try:
-        case = collected(problems, lambda: read_case(options))
+        case = or_none(problems, lambda: read_case(options))
         if case is None or problems:
             raise InputError(problems)
-        with blamed(options):
+        with naming_the_flag(options):
             yield case, options
     except InputError as error:
         raise InputError([_blamed_on_argument(problem, function) for problem in error.problems]) from None
@@ -260,7 +260,7 @@ def _read(words: Mapping[str, Any], function: str) -> Iterator[tuple[Case, argpa
 def _flags(words: Mapping[str, Any], problems: list[Problem]) -> argparse.Namespace:
     """Returns the options of words that are flags of the command line and no fields, among them switches of Megatron-LM
     that set several fields."""
-    from projector.cli.inputs import collected
+    from projector.cli.inputs import or_none
     from projector.cli.options import selection
     from projector.cli.parser import parse
 
@@ -268,7 +268,7 @@ def _flags(words: Mapping[str, Any], problems: list[Problem]) -> argparse.Namesp
     options, defaults = parser.parse_args([]), vars(parser.parse_args([]))
     for name, value in words.items():
         flags = [f"--{name.replace('_', '-')}", *([] if value is True else [_text(value)])]
-        parsed = collected(problems, lambda flags=flags: parse(parser, flags))  # type: ignore[misc]
+        parsed = or_none(problems, lambda flags=flags: parse(parser, flags))  # type: ignore[misc]
         for key, each in vars(parsed).items() if parsed else ():
             if each != defaults.get(key):
                 setattr(options, key, {**options.stated, **each} if key == "stated" else each)

@@ -22,10 +22,10 @@ from projector.memory.peaks import fullest
 from projector.pipeline import Schedule
 from projector.projection import Projection, project
 from projector.settle import arguments
-from projector.settle.columns import settled_each
+from projector.settle.columns import settle_many
 from projector.size import Rows
 from projector.step.batch import step_seconds
-from projector.step.columns import staged
+from projector.step.columns import stage_figures_of
 from projector.workload.workload import Workload
 
 Floats = NDArray[np.float64]
@@ -84,7 +84,7 @@ def project_many(
     of them are kept. Raises nothing for a workload: its row says why it has no time. Raises :class:`InputError` for a
     mode other than ``simulate``, and for mistakes of ``cluster``.
     """
-    wrong = arguments.around(cluster, mode, settings)
+    wrong = arguments.argument_problems(cluster, mode, settings)
     if mode == "benchmark":
         wrong.append(Problem("", "mode", mode, "simulate: what was measured is looked up one run at a time"))
     raise_all(wrong)
@@ -136,7 +136,7 @@ class _Rows:
 
 def _fitting(loads: Sequence[Workload], cluster: Cluster, rows: _Rows) -> tuple[Runs, Rows]:
     """Returns the settled runs that fit in memory, and the rows of these; rejects all others in ``rows``."""
-    runs, places, refused = settled_each(loads, cluster, checked=False)
+    runs, places, refused = settle_many(loads, cluster, checked=False)
     needs, unlaid = fullest(runs, cluster.gpu)
     for row, error in (*refused.items(), *((int(places[i]), error) for i, error in unlaid.items())):
         rows.refuse(row, error)
@@ -153,7 +153,7 @@ def _fitting(loads: Sequence[Workload], cluster: Cluster, rows: _Rows) -> tuple[
 def _evaluate(runs: Runs, places: Rows, cluster: Cluster, settings: Settings, rows: _Rows) -> None:
     """Writes the step seconds of ``runs``, which belong to ``places`` in ``rows``."""
     efficiency = efficiency_of(cluster.gpu)
-    stages, refused = staged(runs, cluster, efficiency, settings)
+    stages, refused = stage_figures_of(runs, cluster, efficiency, settings)
     for i, error in refused.items():
         rows.refuse(places[i], error)
     priced = np.array(sorted(stages), np.intp)

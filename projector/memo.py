@@ -103,7 +103,7 @@ class BoundedCache(Generic[V]):
         self._known.clear()
 
 
-def with_its_own(place: int) -> Callable[[F], F]:
+def cached_on(place: int) -> Callable[[F], F]:
     """Returns a decorator: the results of a function for a frozen dataclass, its argument at ``place``, are kept in
     that object, and freed with it."""
 
@@ -124,19 +124,19 @@ def with_its_own(place: int) -> Callable[[F], F]:
 _ALL: WeakSet[BoundedCache[Any]] = WeakSet()
 
 
-def forget() -> None:
+def clear_caches() -> None:
     """Empties every :class:`BoundedCache`: for tests that change what was kept."""
     for each in list(_ALL):
         each.clear()
 
 
-def forget_all() -> None:
+def clear_all_caches() -> None:
     """Empties all caches of ``projector`` and ``harness``, cached functions included: for callers that change code."""
     for module in [each for name, each in sys.modules.items() if name.startswith(("projector.", "harness."))]:
         for each in vars(module).values():
             if isinstance(each, _lru_cache_wrapper):
                 each.cache_clear()
-    forget()
+    clear_caches()
 
 
 class IdentityKey(Generic[T]):

@@ -20,7 +20,7 @@ from projector.pipeline.schedules import generator
 from projector.pipeline.trace import Span
 from projector.pipeline.types import Costs
 from projector.settle import arguments
-from projector.settle.workload import settled
+from projector.settle.workload import settle_checked
 from projector.step.communication import Traffic, traffic
 from projector.step.cycle import cycle
 from projector.step.priced import priced
@@ -109,7 +109,7 @@ def project(
     that no model here covers, :class:`NoMeasurement` in ``benchmark`` mode on a GPU without measured tables.
     """
     arguments.check(workload, cluster, mode, settings, efficiency)
-    resolved = settled(workload, cluster, published=published)
+    resolved = settle_checked(workload, cluster, published=published)
     gpu = cluster.gpu
     efficiency = efficiency or efficiency_of(gpu)
     prices = priced(resolved, cluster, efficiency, mode, settings, corrected)

@@ -210,7 +210,7 @@ def where(condition: Callable[[Any], Any], value: Any, then: Any, otherwise: Any
     return Column(np.where(condition(value.values), raw(then), raw(otherwise)))
 
 
-def each(function: Callable[..., float], *values: float) -> float:
+def per_row(function: Callable[..., float], *values: float) -> float:
     """Returns ``function`` of plain numbers for every row, called once for each combination of numbers."""
     if not are_columns(*values):
         return function(*values)

@@ -28,11 +28,11 @@ from projector.hardware import catalogue, efficiency
 from projector.hardware.types import GroupShape
 from projector.mechanisms import Execution, data_parallel
 from projector.mechanisms.execution import problems
-from projector.mechanisms.strategy import found_in
+from projector.mechanisms.strategy import strategies_in
 from projector.memory.plan import plan
 from projector.pipeline import schedules
 from projector.settle.workload import settle
-from projector.workload import checks, zoo
+from projector.workload import value_checks, zoo
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 from tests.docs_tools import ROOT, code
@@ -109,7 +109,7 @@ def test_a_schedule(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(schedules, "__path__", [*schedules.__path__, str(tmp_path)])
     monkeypatch.setattr(schedules, "_REGISTRY", schedules._registered())
     schedules._spellings.cache_clear()
-    monkeypatch.setattr(checks, "CHOICES", {**checks.CHOICES, "pipeline_schedule": schedules.words()})
+    monkeypatch.setattr(value_checks, "CHOICES", {**value_checks.CHOICES, "pipeline_schedule": schedules.words()})
     mine = ("projector.pipeline.schedules.eager_1f1b",)
     with forgotten(monkeypatch, schedules._spellings, pipeline.compile, modules=mine):
         assert pipeline.find("eager 1F1B") == "eager_1f1b"
@@ -180,7 +180,7 @@ def test_a_strategy(tmp_path, monkeypatch) -> None:
     (text,), (stated,) = code("extend/strategy.md", "python"), code("extend/strategy.md", "yaml")
     (tmp_path / "patient_fsdp.py").write_text(text, encoding="utf-8")
     monkeypatch.setattr(data_parallel, "__path__", [*data_parallel.__path__, str(tmp_path)])
-    with forgotten(monkeypatch, found_in, modules=(f"{data_parallel.__name__}.patient_fsdp",)):
+    with forgotten(monkeypatch, strategies_in, modules=(f"{data_parallel.__name__}.patient_fsdp",)):
         said = yaml.safe_load(stated)["execution"]
         assert problems("mine", "execution", said, {}) == []
         execution = Execution.of(**said)

@@ -1,5 +1,5 @@
 """Learns the posterior that the projector carries from rows and first looks. Pure; held-out figures:
-:mod:`harness.calibrate.held`."""
+:mod:`harness.calibrate.held_out`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def learn(rows: Sequence[Observation], looks: Sequence[Observation], law: Mappin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class LeftOutRow:
     """One row left out with all of its source but ``own`` runs: ``expected`` ln(measured / projected), and its standard
     deviation by the other rows, ``before`` the own runs are known. ``nearest``: the own runs are the most like the row,
     else drawn at random."""
@@ -60,21 +60,21 @@ class Left:
         return self.row.log_ratio - self.expected
 
 
-def left_out(known: Conditioned, asked: Iterable[Observation], counts: Sequence[int] = OWN) -> list[Left]:
+def left_out(known: Conditioned, asked: Iterable[Observation], counts: Sequence[int] = OWN) -> list[LeftOutRow]:
     """Returns every asked row estimated by rows of other sources, and after each of ``counts`` rows of its own source."""
     by_source = grouped((row.source, row) for row in asked)
-    rows: list[Left] = []
+    rows: list[LeftOutRow] = []
     for members in by_source.values():
         mean, covariance = known.expected([row.facts for row in members])
         spread = np.sqrt(np.maximum(np.diag(covariance), 0.0)).tolist()
         pairs = zip(members, mean.tolist(), spread, strict=True)
-        rows += [Left(row=row, expected=log, deviation=s, before=s) for row, log, s in pairs]
+        rows += [LeftOutRow(row=row, expected=log, deviation=s, before=s) for row, log, s in pairs]
         for own in counts:
             rows += _after_own(members, mean, covariance, own)
     return rows
 
 
-def _after_own(members: Sequence[Observation], mean: Array, covariance: Array, own: int) -> Iterator[Left]:
+def _after_own(members: Sequence[Observation], mean: Array, covariance: Array, own: int) -> Iterator[LeftOutRow]:
     """Yields rows of one source after ``own`` of the others, for sources with five rows or more. ``mean`` (n,),
     ``covariance`` (n, n): before."""
     if len(members) < max(own + 2, 5):
@@ -90,7 +90,7 @@ def _after_own(members: Sequence[Observation], mean: Array, covariance: Array, o
             taught = np.column_stack([covariance[chosen, target], error[chosen]])
             gain, solved = np.linalg.solve(covariance[np.ix_(chosen, chosen)], taught).T
             variance = float(covariance[target, target] - gain @ covariance[chosen, target])
-            yield Left(
+            yield LeftOutRow(
                 row=row,
                 expected=float(mean[target] + gain @ error[chosen]),
                 deviation=math.sqrt(max(variance, REPEAT**2)) * agreement(float(error[chosen] @ solved), own),
@@ -100,7 +100,7 @@ def _after_own(members: Sequence[Observation], mean: Array, covariance: Array, o
             )
 
 
-def tails(left: Sequence[Left]) -> tuple[float, float]:
+def tails(left: Sequence[LeftOutRow]) -> tuple[float, float]:
     """Returns :func:`tail` without runs of one's own, and with some that were drawn at random."""
     scores = [(row.row.source, row.error / row.deviation, row.own) for row in left if not row.nearest]
     without = tail([(name, value) for name, value, own in scores if not own])

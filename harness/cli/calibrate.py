@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.calibrate import held
+from harness.calibrate import held_out
 from harness.cli.common import Parser, add_command, add_measured, measured_runs, say
 from harness.contracts.estimates import Observation
 from harness.report.table import Report
@@ -69,7 +69,7 @@ def command(args: argparse.Namespace) -> int:
         tables = [view_posterior.deviations(known), view_posterior.scatter(known)]
         lines = []
         if args.judge:
-            judged = held.judged(rows, looks, known)
+            judged = held_out.judged(rows, looks, known)
             tables = [view_posterior.by_group(judged), view_posterior.own_runs(judged.unseen), *tables]
             lines = [view_posterior.headline(judged.unseen)]
     if args.against:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from harness.calibrate import held
+from harness.calibrate import held_out
 from harness.cli import against
 from harness.cli.common import Parser, add_command, add_measured_folder, folder_problems, say
 from harness.contracts.results import BASELINE, Evaluation, unique
@@ -81,11 +81,11 @@ def command(args: argparse.Namespace) -> int:
     return 0 if held.passed and plain.passed else 1
 
 
-def _judged(evaluation: Evaluation) -> held.Judgement | None:
+def _judged(evaluation: Evaluation) -> held_out.Judgement | None:
     """Returns rows of the main predictor judged by other sources; None without first looks."""
     looks = observations.looks(first_look.FILE) if first_look.FILE.exists() else []
     rows = [o for o in evaluation.observed[view_figures.MAIN] if math.isfinite(o.log_ratio)]
-    return held.judged(rows, looks, posterior.load()) if looks else None
+    return held_out.judged(rows, looks, posterior.load()) if looks else None
 
 
 def _suites(folder: Path, measured: Path) -> dict[str, frozenset[str]]:
@@ -98,7 +98,7 @@ def _suites(folder: Path, measured: Path) -> dict[str, frozenset[str]]:
     return {name: ids for name, ids in ids_by_suite.items() if ids}
 
 
-def _write(folder: Path, report: Report, saved: files.Saved, jobs: int, judged: held.Judgement | None) -> None:
+def _write(folder: Path, report: Report, saved: files.Saved, jobs: int, judged: held_out.Judgement | None) -> None:
     """Writes the reports that are checked in: all but the lists of single rows, which ``results.csv`` holds."""
     rows = unique(saved.evaluation.every)
     whole = publish.report_of(saved, (), "Projection accuracy over all measured runs")

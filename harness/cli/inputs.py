@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.cli.common import Parser, add_command
 from projector.cli import as_json
-from projector.errors import InputError, Problem, adding_to, raise_all
+from projector.errors import InputError, Problem, collecting_into, raise_all
 from projector.io.progress import progress
 
 
@@ -33,7 +33,7 @@ def command(args: argparse.Namespace) -> int:
             problems += [replace(problem, where="--gpu", key="") for problem in error.problems]
     experiments: list[tuple[Path, list[Path]]] = []
     for folder in args.folders:
-        with adding_to(problems):
+        with collecting_into(problems):
             experiments.append((folder, inputs.experiments(folder)))
     raise_all(problems)
     lines: list[inputs.Line] = []

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from harness.contracts.runs import MeasuredRun
     from harness.evidence.suite import Suite
-    from harness.kernels.unmeasured import Share, SuiteShare
+    from harness.kernels.table_coverage import Share, SuiteShare
 
 FORMATS = ("md", "csv", "json", "png")
 
@@ -56,11 +56,11 @@ def command(args: argparse.Namespace) -> int:
         scored = score.score(loaded.rows, args.cross_validate, args.jobs, advance)
         report = kernel_view.build(scored, loaded)
     if args.gemm_backend:
-        from harness.kernels import beside
+        from harness.kernels import other_model
         from harness.report.spec import tabled
 
         with progress(f"pricing by {args.gemm_backend}"):
-            lines = beside.compared(scored, args.gemm_backend)
+            lines = other_model.compared(scored, args.gemm_backend)
         fit = "held out" if args.cross_validate else "with the constants as shipped"
         beside_table = tabled("beside", lines, backend=args.gemm_backend, fit=fit)
         report = replace(report, tables=(*report.tables, beside_table))
@@ -103,7 +103,7 @@ def shares(suites: Sequence[Suite]) -> list[SuiteShare]:
 
 
 def _share_of(run: MeasuredRun) -> Share | None:
-    from harness.kernels.unmeasured import share
+    from harness.kernels.table_coverage import share
     from harness.predictors.ours import cluster_of
     from projector.projection import project
 
@@ -115,7 +115,7 @@ def _share_of(run: MeasuredRun) -> Share | None:
 
 
 def _mean(suite: str, gpu: str, of_runs: Sequence[Share]) -> SuiteShare:
-    from harness.kernels.unmeasured import SuiteShare
+    from harness.kernels.table_coverage import SuiteShare
 
     count = len(of_runs)
     kinds = sorted({kind for share in of_runs for kind in share.by_kind})

@@ -19,8 +19,8 @@ from projector.io.progress import progress
 from projector.io.table import NONE, Table
 
 if TYPE_CHECKING:
-    from harness.measure.closed import Trained
     from harness.measure.spec import Plan
+    from harness.measure.train_plan import Trained
 
 DEFAULT_OUT = Path("out") / "measure"
 _SPEC = Path("small_strategies")
@@ -60,11 +60,11 @@ def register(parser: Parser) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    from harness.measure import closed
+    from harness.measure import train_plan
 
     plan = _plan(args)
     with watching(len(plan.jobs) * plan.repeat) as advance:
-        done = closed.train(plan, args.out, str(args.spec), advance)
+        done = train_plan.train(plan, args.out, str(args.spec), advance)
     if args.json:
         table = _table(done)
         names = [column.title.replace(" ", "_").replace("/", "_") for column in table.columns]

@@ -16,11 +16,11 @@ from harness.cli import against, record
 from harness.cli.common import Parser, add_command, add_loudness, add_said, folder_problems, said_of, say_screen
 from harness.contracts.results import Row
 from harness.contracts.runs import MeasuredRun
+from harness.disk_cache import switch_off
 from harness.evaluation import evaluate, observations
 from harness.evidence import selection, suite
 from harness.evidence.physics import judge
 from harness.evidence.runs_of import runs_of_all
-from harness.kept import switch_off
 from harness.measure.spec import Plan, by_strategy
 from harness.predictors import Predictor
 from harness.report import files, github, junit, provenance, publish, runner, screen, view_drift
@@ -132,15 +132,15 @@ def _trained(inputs: _Inputs, args: argparse.Namespace) -> tuple[_Inputs, list[P
     if not total:
         return inputs, []
     from harness.cli import measure
-    from harness.measure import loop, shrunk
+    from harness.measure import shrink_test, suite_trainings
 
     with measure.watching(total + _PROBES) as advance:
-        closed = loop.close(inputs.suites, _folder(args, inputs) / "measured", advance, live=live)
+        closed = suite_trainings.close(inputs.suites, _folder(args, inputs) / "measured", advance, live=live)
     if args.verbose or args.json:
         measure.show(closed.done, aside=args.json)
     suites = tuple(replace(s, runs=(*s.runs, *closed.runs.get(s.name, ()))) for s in inputs.suites)
     checks = tuple(
-        shrunk.check(s.name, s.gate["benchmark"][gate.SHRINK], closed.shrunk[s.name])
+        shrink_test.check(s.name, s.gate["benchmark"][gate.SHRINK], closed.shrunk[s.name])
         for s in suites
         if live and gate.SHRINK in s.gate.get("benchmark", {}) and s.plan.jobs
     )

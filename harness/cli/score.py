@@ -31,7 +31,7 @@ def register(parser: Parser) -> None:
 def command(args: argparse.Namespace) -> int:
     from harness.evaluation.judge import judged
     from harness.report import github, view_score
-    from harness.score.judged import SLOW, values
+    from harness.score.run_verdict import SLOW, values
     from projector.io.files import write_whole
 
     judgements, problems = judged(args.paths, said_of(args))

@@ -24,7 +24,7 @@ from harness.evidence.ingest.report import LogRun
 from harness.evidence.ingest.steady import REASONS, SteadyState
 from harness.evidence.physics import judge
 from harness.predictors.ours import Ours
-from projector.errors import NO_FILE, InputError, Problem, adding_to, nearest, raise_all
+from projector.errors import NO_FILE, InputError, Problem, collecting_into, nearest, raise_all
 from projector.hardware import catalogue
 from projector.workload import zoo
 
@@ -46,7 +46,7 @@ def sides(named: Sequence[str], known: Known, context: Context) -> list[Side]:
     wanted = [text for text in dict.fromkeys(named) if not _is_file(text)]
     runs = {run.id: run for run in known()} if wanted else {}
     for text in dict.fromkeys(named):
-        with adding_to(problems):
+        with collecting_into(problems):
             loaded += _of_file(Path(text), context) if _is_file(text) else [_of_id(text, runs)]
     if not problems and not 2 <= len(loaded) <= MOST:
         listed = ", ".join(side.name for side in loaded[:MOST])

@@ -29,7 +29,7 @@ from projector.frameworks import profiles_io
 from projector.frameworks.types import Framework, Resolved
 from projector.mechanism import DECLARED, Declared
 from projector.mechanisms.strategy import STRATEGY
-from projector.settle.workload import settled
+from projector.settle.workload import settle_checked
 
 _ROOM = Path(projector.__file__).parent
 Outcome = tuple[Resolved | None, Prediction]
@@ -74,7 +74,7 @@ _KNOWN: dict[str, Outcome] = {}
 
 def _begin(runs: Sequence[MeasuredRun], ablation: Ablation | None, known: Mapping[str, Outcome]) -> None:
     """Begins a worker process: forgets everything remembered and switches ``ablation`` off."""
-    memo.forget_all()
+    memo.clear_all_caches()
     _RUNS[:] = runs
     _KNOWN.update(known)
     if ablation is not None:
@@ -89,7 +89,7 @@ def _outcome(index: int) -> Outcome | None:
     if run.id in _KNOWN:
         try:
             cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
-            same = settled(as_run(run), cluster, published=run.measured.exists) == _KNOWN[run.id][0]
+            same = settle_checked(as_run(run), cluster, published=run.measured.exists) == _KNOWN[run.id][0]
         except Exception:  # refused, or not a projection any more: asked again below, where it says why
             same = False
         if same:

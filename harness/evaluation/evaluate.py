@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness import predictors
-from harness.calibrate import held
+from harness.calibrate import held_out
 from harness.calibrate.conditioned import Conditioned
 from harness.contracts.estimates import Estimate, Observation, publisher
 from harness.contracts.results import BASELINE, FITS, Evaluation, Row, RunFacts, parted
@@ -93,14 +93,16 @@ def _fit(name: str, seen: Sequence[Observation], evidence: Sequence[Observation]
     # The evidence says nothing of a device without a vendor in the catalogue, such as the CPU of this machine.
     asked = seen if evidence is None else [o for o in seen if _vendor(o.facts.gpu)]
     looks = [] if ours else [o for o in observations.looks() if math.isfinite(o.log_ratio)]
-    conditioned = Conditioned.of(teaching, held.prior_of(packaged, () if ours else teaching, looks))
+    conditioned = Conditioned.of(teaching, held_out.prior_of(packaged, () if ours else teaching, looks))
     tail = packaged.tail[0] if ours else None
     return _Fitted(
         tuple(seen),
         {
             "uncalibrated": {},
-            "shipped": {o.run_id: _shipped(packaged, o) for o in asked} if ours else held.all_in(conditioned, asked),
-            "heldout": held.estimates(conditioned, asked, tail),
+            "shipped": {o.run_id: _shipped(packaged, o) for o in asked}
+            if ours
+            else held_out.all_in(conditioned, asked),
+            "heldout": held_out.estimates(conditioned, asked, tail),
         },
     )
 

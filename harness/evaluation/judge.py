@@ -13,7 +13,7 @@ from harness.evidence.ingest.context import Context, read_context
 from harness.evidence.ingest.logs.build import timers_of
 from harness.evidence.ingest.report import RowReport
 from harness.predictors.ours import Ours, cluster_of
-from harness.score.judged import Judged, Span, values
+from harness.score.run_verdict import RunVerdict, Span, values
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported, raise_all
 from projector.expectation import Knowledge, facts_of
 
@@ -28,7 +28,7 @@ _SPANS = (
 )
 
 
-def judged(paths: Sequence[Path], said: Context) -> tuple[list[Judged], tuple[Problem, ...]]:
+def judged(paths: Sequence[Path], said: Context) -> tuple[list[RunVerdict], tuple[Problem, ...]]:
     """Returns the runs of logs and tables, each judged, and the problems of files that could not be read. ``said``: the
     context that the logs do not state. Raises :class:`InputError` where no file can be read."""
     ingested = ingest(paths, said=said)
@@ -45,15 +45,15 @@ def score(log: Path, config: Path | None, gpu: str | None, gpus: int | None) -> 
     return values(every)
 
 
-def _judged(run: MeasuredRun, timers: Mapping[str, float], row: RowReport) -> Judged:
+def _judged(run: MeasuredRun, timers: Mapping[str, float], row: RowReport) -> RunVerdict:
     if run.problem or run.measured.step_seconds is None:
         unknown = (text for text in row.refused if text.startswith("unknown "))
         missing = "; ".join((f"say {'; '.join(row.flagged)}", *unknown)) if row.missing else ""
-        return Judged(name=run.id, run=run, refused=missing or run.problem or "it has no step time")
+        return RunVerdict(name=run.id, run=run, refused=missing or run.problem or "it has no step time")
     try:
         made = Ours("simulate").projection(run)
     except (InputError, Unsupported, NoMeasurement) as error:
-        return Judged(name=run.id, run=run, refused=str(error).replace("\n", "; "))
+        return RunVerdict(name=run.id, run=run, refused=str(error).replace("\n", "; "))
     known, cluster = Knowledge(), cluster_of(run.cluster, run.gpu, run.gpus_per_node)
     texts = (*run.assumed, *made.assumed)
     facts = facts_of(
@@ -64,7 +64,7 @@ def _judged(run: MeasuredRun, timers: Mapping[str, float], row: RowReport) -> Ju
     # Where normal effects add up, the expected part of each in the sum is its share of the variance.
     causes = {name: math.exp(gap * (width / found.half_width) ** 2) for name, width in found.parts.items()}
     spans = _spans(made.breakdown, found.middle / made.step_seconds, timers)
-    return Judged(name=run.id, run=run, made=made, found=found, causes=causes, spans=spans, doubts=row.doubts)
+    return RunVerdict(name=run.id, run=run, made=made, found=found, causes=causes, spans=spans, doubts=row.doubts)
 
 
 def _spans(breakdown: Mapping[str, float], scale: float, timers: Mapping[str, float]) -> tuple[Span, ...]:

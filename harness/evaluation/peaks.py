@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from harness.contracts.estimates import publisher
 from harness.contracts.runs import MeasuredRun
 from harness.predictors.ours import Ours, cluster_of, memory_gib
-from harness.score.memory_error import Judged, Peak, Sized
+from harness.score.memory_error import MemoryOutcome, Peak, Sized
 from projector.errors import InputError, Unsupported
 from projector.memory.tolerance import kind
 from projector.projection import Projection
@@ -49,7 +49,7 @@ def undecided(assumed: Iterable[str]) -> bool:
     return any(guess in text for guess in (*_GUESSED, _CIRCULAR) for text in assumed)
 
 
-def judged(runs: Iterable[MeasuredRun]) -> list[Judged]:
+def judged(runs: Iterable[MeasuredRun]) -> list[MemoryOutcome]:
     """Returns a :class:`Judged` for every run that ran or failed for lack of memory, and has a projection."""
     outcomes = []
     for run in runs:
@@ -58,7 +58,9 @@ def judged(runs: Iterable[MeasuredRun]) -> list[Judged]:
         projection = _projected(run)
         if projection is not None:
             plan, ran = projection.memory, run.measured.status == "ok"
-            outcomes.append(Judged(run_id=run.id, ran=ran, right=plan.fits == ran, close=plan.status == "too-close"))
+            outcomes.append(
+                MemoryOutcome(run_id=run.id, ran=ran, right=plan.fits == ran, close=plan.status == "too-close")
+            )
     return outcomes
 
 

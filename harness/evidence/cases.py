@@ -88,15 +88,15 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
 
 def _file(item: Mapping[str, object], where: str) -> str:
     """The hardware file that a case names; empty where it names something of the catalogue."""
-    from projector.hardware import catalogue, own
+    from projector.hardware import catalogue, user_files
 
     name = str(item.get("cluster", item.get("gpu")))
-    return own.beside(name, where) if catalogue.is_path(name) else ""
+    return user_files.beside(name, where) if catalogue.is_path(name) else ""
 
 
 def _ranges(item: Mapping[str, object], where: str, key: str, known: Collection[str]) -> list[Problem]:
     """Numbers out of range in a case that something else already stops; ``known``: keys reported before."""
-    from projector.workload.checks import range_problems
+    from projector.workload.value_checks import range_problems
 
     parts = [(name, item[name]) for name in ("model", "recipe") if isinstance(item.get(name), Mapping)]
     found = [p for name, part in parts for p in range_problems(part, where, f"{key}{name}.")]  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def _one_line(name: object, where: str, key: str) -> list[Problem]:
 
 
 def _cluster(item: Mapping[str, object], where: str, key: str) -> tuple[Cluster | None, list[Problem]]:
-    from projector.hardware import catalogue, own
+    from projector.hardware import catalogue, user_files
 
     stated = [name for name in ("cluster", "gpu") if name in item]
     if len(stated) != 1:
@@ -127,7 +127,7 @@ def _cluster(item: Mapping[str, object], where: str, key: str) -> tuple[Cluster 
     known = tuple(catalogue.cluster_names() if kind == "cluster" else catalogue.gpu_names())
     name = str(item[kind])
     if catalogue.is_path(name):
-        name = own.beside(name, where)
+        name = user_files.beside(name, where)
     elif name not in known:
         return None, [Problem(where, f"{key}{kind}", item[kind], nearest(name, known))]
     try:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.contracts.runs import MISSING_MODEL, Measured, MeasuredRun, Source, Stack
+from harness.disk_cache import CachedValues
 from harness.evidence import physics
 from harness.evidence.agreement import both
-from harness.kept import Shelf
-from projector.errors import NO_FILE, InputError, Problem, adding_to, nearest, raise_all
-from projector.hardware import catalogue, own
+from projector.errors import NO_FILE, InputError, Problem, collecting_into, nearest, raise_all
+from projector.hardware import catalogue, user_files
 from projector.io.documents import parse_yaml
 from projector.io.files import read_text
 from projector.workload import zoo
@@ -30,7 +30,7 @@ from projector.workload.structure import parse_dataclass
 _KEYS = [field.name for field in fields(MeasuredRun)]
 _REQUIRED = ("id", "source", "gpu", "gpus", "stack", "measured")
 _STATUS = ("ok", "out-of-memory")
-_SHELF = Shelf("runs", list[MeasuredRun])
+_SHELF = CachedValues("runs", list[MeasuredRun])
 _MEMORY = ("allocated", "reserved", "device")
 
 
@@ -47,7 +47,7 @@ def read_all(paths: Iterable[str | Path], *, lenient: bool = False) -> list[Meas
     runs: list[MeasuredRun] = []
     problems: list[Problem] = []
     for path in _files(paths, problems):
-        with adding_to(problems):
+        with collecting_into(problems):
             text = read_text(path, "a readable YAML file")
             runs += known if (known := remembered(text)) is not None else _parsed(text, str(path), lenient)
     if problems:
@@ -129,7 +129,10 @@ def _run(item: object, where: str, key: str, lenient: bool) -> tuple[MeasuredRun
     if not isinstance(item, Mapping):
         return None, [Problem(where, key, item, "a mapping")]
     label = f"{key}."
-    item = {**item, **{k: own.beside(item[k], where) for k in ("gpu", "cluster") if isinstance(item.get(k), str)}}
+    item = {
+        **item,
+        **{k: user_files.beside(item[k], where) for k in ("gpu", "cluster") if isinstance(item.get(k), str)},
+    }
     problems = [Problem(where, f"{label}{k}", v, nearest(str(k), _KEYS)) for k, v in item.items() if k not in _KEYS]
     problems += [Problem(where, f"{label}{k}", "nothing", "a value") for k in _REQUIRED if item.get(k) is None]
     lacking = missing_model(item.get("model")) if lenient else ""

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.contracts.runs import MeasuredRun
-from projector.errors import InputError, Problem, adding_to, nearest
+from projector.errors import InputError, Problem, collecting_into, nearest
 
 FIELDS: dict[str, Callable[[MeasuredRun], str]] = {
     "id": lambda run: run.id,
@@ -97,10 +97,10 @@ def _log(entry: Mapping[str, str], where: str, key: str, base: Path, _: Path) ->
     """The run of a training log beside the suite. ``cluster``: where it ran; ``recipe``: what the log does not say."""
     from harness.evidence.ingest.context import read_context
     from harness.evidence.runs_of import runs_of
-    from projector.hardware import catalogue, own
+    from projector.hardware import catalogue, user_files
 
     path = base / entry["log"]
-    name = own.beside(entry["cluster"], where) if "cluster" in entry else None
+    name = user_files.beside(entry["cluster"], where) if "cluster" in entry else None
     if name is not None and not catalogue.knows_cluster(name):
         return [], [], [Problem(where, f"{key}.cluster", name, nearest(name, tuple(catalogue.cluster_names())))]
     try:
@@ -177,7 +177,7 @@ def read_all(files: Iterable[Path]) -> tuple[list[MeasuredRun], list[Problem]]:
     problems: list[Problem] = []
     origin: dict[str, Path] = {}
     for path in files:
-        with adding_to(problems):
+        with collecting_into(problems):
             read = read_runs(path)
             for run in read:
                 if run.id in origin:

@@ -20,7 +20,7 @@ from harness.measure.spec import Plan
 from harness.predictors import MODES
 from harness.score.gate import parse_limits
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, adding_to, nearest, raise_all
+from projector.errors import InputError, Problem, collecting_into, nearest, raise_all
 from projector.io.files import read_yaml
 
 KEYS = ("suite", "title", "select", "cases", "measure", "gate")
@@ -79,7 +79,7 @@ def load_all(paths: list[Path], runs_folder: Path | None = None) -> list[Suite]:
     suites: list[Suite] = []
     problems: list[Problem] = []
     for path in dict.fromkeys(paths):
-        with adding_to(problems):
+        with collecting_into(problems):
             suites.append(load(shelf.suite(path), runs_folder))
     counts = Counter(s.name for s in suites)
     problems += [

@@ -8,8 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from projector.collectives import nccl_tests
+from projector.collectives.measured_shares import shape_of
 from projector.collectives.model import KINDS
-from projector.collectives.told_shares import shape_of
 from projector.dataclass import dataclass
 from projector.errors import Problem, raise_all
 from projector.hardware import catalogue

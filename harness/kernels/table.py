@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.kernels.schema import Loaded, Row, Skipped, read
-from projector.errors import InputError, Problem, adding_to, nearest, raise_all
+from projector.errors import InputError, Problem, collecting_into, nearest, raise_all
 from projector.hardware.catalogue import find_gpu, gpu_names
 from projector.kernels.tables import tables_dir
 
@@ -31,7 +31,7 @@ def load(paths: Sequence[Path], gpu: str | None = None) -> Loaded:
     problems: list[Problem] = []
     unique = tuple(dict.fromkeys(paths))
     for path in unique:
-        with adding_to(problems):
+        with collecting_into(problems):
             table = read(path, gpu)
             rows += table.rows
             skipped += table.skipped

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.measure.spec import Job, Plan
 from projector.benchmark.device import open_device
-from projector.benchmark.launched import launched
+from projector.benchmark.launcher import launched
 from projector.benchmark.processes import JobFile, cores, launch
 from projector.benchmark.timings import Asked
 from projector.dataclass import dataclass

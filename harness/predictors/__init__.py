@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from harness.contracts.results import BASELINE
 from harness.predictors.protocol import Predictor
-from projector.errors import InputError, Problem, adding_to, nearest, raise_all
+from projector.errors import InputError, Problem, collecting_into, nearest, raise_all
 from projector.kernels.settings import DEFAULT, Settings
 
 __all__ = ["BASELINE", "MODES", "PEERS", "Predictor", "load", "names"]
@@ -42,7 +42,7 @@ def load(wanted: Iterable[str], settings: Settings = DEFAULT) -> tuple[Predictor
     by_name: dict[str, Predictor] = {}
     problems: list[Problem] = []
     for word in dict.fromkeys(wanted):
-        with adding_to(problems):
+        with collecting_into(problems):
             predictor = _of_user(word) if ":" in word else _make(word, (settings,) if word in MODES else ())
             if predictor.name in by_name or (":" in word and predictor.name in _REGISTERED):
                 problems.append(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from harness.contracts.runs import MeasuredRun, Prediction
-from harness.kept import Shelf
+from harness.disk_cache import CachedValues
 from projector.errors import InputError, NoMeasurement, Unsupported
 
 
@@ -81,8 +81,8 @@ def refused(run: MeasuredRun) -> Prediction | None:
     return None
 
 
-# Predictions that depend on the code and the run alone are made once, and remembered on disk (:mod:`harness.kept`).
-_SHELF = Shelf("prediction", Prediction)
+# Predictions that depend on the code and the run alone are made once, and remembered on disk (:mod:`harness.disk_cache`).
+_SHELF = CachedValues("prediction", Prediction)
 
 
 class Remembering(Guarded):

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from harness.compare.verdict import interval
-from harness.report.compare_looks import MOST_POINTS, Look, empty, without
+from harness.report.compare_marks import MOST_POINTS, RunMark, empty, without
 from harness.report.plot import GREY
 
 _MOST_PARTS = 8
 _LEAST_PART = 0.002  # least share of the longest bar: a shorter bar is not seen
 
 
-def _bars(axes: Any, found: Sequence[Look], values: Sequence[float], texts: Sequence[str]) -> None:
+def _bars(axes: Any, found: Sequence[RunMark], values: Sequence[float], texts: Sequence[str]) -> None:
     places = range(len(found))
     axes.bar(places, values, color=[look.colour for look in found], width=0.6, alpha=0.85)
     for place, value, text in zip(places, values, texts, strict=True):
@@ -26,7 +26,7 @@ def _bars(axes: Any, found: Sequence[Look], values: Sequence[float], texts: Sequ
     axes.margins(y=0.16)
 
 
-def rate(axes: Any, shown: Sequence[Look]) -> None:
+def rate(axes: Any, shown: Sequence[RunMark]) -> None:
     known = [look for look in shown if look.side.tgs]
     axes.set_title(f"tokens/s/GPU, 90 % interval{without([k for k in shown if not k.side.tgs], 'TGS')}")
     if not known:
@@ -41,7 +41,7 @@ def rate(axes: Any, shown: Sequence[Look]) -> None:
     axes.set_ylabel("tokens/s/GPU")
 
 
-def memory(axes: Any, found: Sequence[Look]) -> None:
+def memory(axes: Any, found: Sequence[RunMark]) -> None:
     """Draws one bar for each kind of peak memory that a run states, with the GPU's memory as a line above."""
     known = [look for look in found if look.side.memory]
     axes.set_title(f"peak memory, line = the GPU's{without([k for k in found if not k.side.memory], 'memory')}")
@@ -57,7 +57,7 @@ def memory(axes: Any, found: Sequence[Look]) -> None:
     axes.set_ylabel("GiB")
 
 
-def tflops(axes: Any, shown: Sequence[Look]) -> None:
+def tflops(axes: Any, shown: Sequence[RunMark]) -> None:
     """Draws the TFLOP/s of one GPU, with tokens/s/GPU below the run's letter."""
     known = [look for look in shown if look.side.tflops]
     if not known:
@@ -70,21 +70,21 @@ def tflops(axes: Any, shown: Sequence[Look]) -> None:
     axes.set_ylabel("TFLOP/s/GPU")
 
 
-def loss(axes: Any, found: Sequence[Look]) -> None:
+def loss(axes: Any, found: Sequence[RunMark]) -> None:
     _lines(axes, found, "loss", {look.letter: look.side.series.loss for look in found if look.side.series is not None})
 
 
-def curve(name: str, unit: str = "") -> Callable[[Any, Sequence[Look]], None]:
+def curve(name: str, unit: str = "") -> Callable[[Any, Sequence[RunMark]], None]:
     """Returns the function that draws a panel of the figure ``name``, of which a log has one value a step."""
 
-    def draw(axes: Any, found: Sequence[Look]) -> None:
+    def draw(axes: Any, found: Sequence[RunMark]) -> None:
         values = {look.letter: s.curves[name] for look in found if (s := look.side.series) and name in s.curves}
         _lines(axes, found, f"{name} of a step", values, unit)
 
     return draw
 
 
-def _lines(axes: Any, found: Sequence[Look], what: str, values: Mapping[str, Any], unit: str = "") -> None:
+def _lines(axes: Any, found: Sequence[RunMark], what: str, values: Mapping[str, Any], unit: str = "") -> None:
     """Draws a line a run over iterations. ``values``: one a step, by the run's letter; NaN where none is printed."""
     known = [look for look in found if look.letter in values and np.isfinite(values[look.letter]).any()]
     axes.set_title(f"{what}{without([look for look in found if look not in known], what)}")
@@ -102,7 +102,7 @@ def _lines(axes: Any, found: Sequence[Look], what: str, values: Mapping[str, Any
     axes.set(xlabel="iteration", ylabel=unit or what)
 
 
-def breakdown(axes: Any, found: Sequence[Look]) -> None:
+def breakdown(axes: Any, found: Sequence[RunMark]) -> None:
     """Draws bars by part: the runs' own timers, unless more of the runs can be projected than have timers."""
     timed = sum(bool(look.side.timers) for look in found) >= max(sum(bool(look.side.projected) for look in found), 1)
     parts = [(look, dict(look.side.timers) if timed else dict(look.side.projected)) for look in found]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from harness.compare.side import Side
 from harness.report import compare_panels as panels
 from harness.report import compare_steps as steps
-from harness.report.compare_looks import Look, looks, plain
+from harness.report.compare_marks import RunMark, looks, plain
 from harness.report.plot import blank
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def draw(sides: Sequence[Side], sentence: str, *, over_time: bool = False) -> Fi
     shown = looks(sides)
     figure = blank(12, 11)
     axes = figure.subplots(3, 2).flatten()
-    draws: tuple[Callable[[Any, Sequence[Look]], None], ...]
+    draws: tuple[Callable[[Any, Sequence[RunMark]], None], ...]
     draws = (steps.step_time, panels.rate, panels.memory, panels.loss, steps.stable, panels.breakdown)
     if over_time:
         curves = (panels.curve("learning rate"), panels.curve("memory", "GiB"))

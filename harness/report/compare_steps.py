@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from harness.compare.side import SPIKE, Series, Side, stability
-from harness.report.compare_looks import MOST_POINTS, Look, empty
+from harness.report.compare_marks import MOST_POINTS, RunMark, empty
 from harness.report.plot import GREY
 
 
-def step_time(axes: Any, found: Sequence[Look]) -> None:
+def step_time(axes: Any, found: Sequence[RunMark]) -> None:
     """Draws kept steps filled, cut ones as crosses, the steady window as a line at the median, a stated figure dashed."""
     timed = [look for look in found if look.side.step_seconds]
     if not timed:
@@ -44,7 +44,7 @@ def step_time(axes: Any, found: Sequence[Look]) -> None:
     axes.text(0.99, 0.99, ", ".join(notes), transform=axes.transAxes, ha="right", va="top", fontsize=8, color=GREY)
 
 
-def _steps(axes: Any, look: Look, series: Series, ceiling: float) -> int:
+def _steps(axes: Any, look: RunMark, series: Series, ceiling: float) -> int:
     for steady, marker, size, alpha in ((False, "x", 3.0, 0.55), (True, look.marker, 3.0, 0.55)):
         where = np.flatnonzero((series.reasons == 0) == steady)
         where = where[:: max(1, -(-len(where) // MOST_POINTS))]
@@ -64,7 +64,7 @@ def _steps(axes: Any, look: Look, series: Series, ceiling: float) -> int:
     return int((series.seconds > ceiling).sum())
 
 
-def _letter(look: Look) -> dict[str, Any]:
+def _letter(look: RunMark) -> dict[str, Any]:
     return {"color": look.colour, "va": "center", "fontsize": 9, "fontweight": "bold"}
 
 
@@ -75,7 +75,7 @@ def _ceiling(side: Side) -> float:
     return middle + max(2 * (top - middle), 0.15 * middle)
 
 
-def _floor(timed: Sequence[Look]) -> float:
+def _floor(timed: Sequence[RunMark]) -> float:
     """Returns zero, unless all runs lie within a narrow band: then their differences are to be seen."""
     lowest = min(
         float(s.kept.min()) if (s := look.side.series) is not None else look.side.step_seconds or 0.0 for look in timed
@@ -84,7 +84,7 @@ def _floor(timed: Sequence[Look]) -> float:
     return lowest - 0.15 * (highest - lowest) - 0.02 * lowest if lowest > 0.6 * highest else 0.0
 
 
-def stable(axes: Any, found: Sequence[Look]) -> None:
+def stable(axes: Any, found: Sequence[RunMark]) -> None:
     """Draws settled steps over their median: box of the quartiles, whiskers at 5 and 95 %, steps beyond as points."""
     axes.set_title("stability: step over its median after warm-up (box 25-75 %, whisker 5-95 %)")
     known = [look for look in found if look.side.series is not None or look.side.rel_std]

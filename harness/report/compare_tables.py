@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from harness.compare.side import Side, stability
 from harness.compare.verdict import RATE, TIME, Ratio, interval
 from harness.report.spec import tabled
-from harness.report.table import NONE, Column, Report, Table, listed, signed, text
+from harness.report.table import NONE, Column, Report, Table, signed, table_of, text
 
 _MOST_PARTS = 12
 
@@ -90,4 +90,4 @@ def _differences(sides: Sequence[Side]) -> Table:
     stated = [s for s in sides if s.differs]
     keys = dict.fromkeys(key for s in stated for key in s.differs)
     differing = [k for k in keys if len({s.differs.get(k, NONE) for s in stated}) > 1]
-    return listed("What differs", differing, (text("key", str), *(text(s.name, s.differs.get) for s in stated)))
+    return table_of("What differs", differing, (text("key", str), *(text(s.name, s.differs.get) for s in stated)))

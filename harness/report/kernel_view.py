@@ -25,7 +25,7 @@ from harness.kernels.score import (
     of_new_weights,
     skipped,
 )
-from harness.kernels.unmeasured import SuiteShare
+from harness.kernels.table_coverage import SuiteShare
 from harness.report import markdown, spec
 from harness.report.spec import tabled, yes_no
 from harness.report.table import NONE, Report, Table, percent, ratio

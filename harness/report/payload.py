@@ -14,7 +14,7 @@ from harness.contracts.results import FITS, Evaluation, Row, RunFacts
 from harness.contracts.runs import BREAKDOWN
 from harness.report.parallelism import DEGREES, degrees
 from harness.score import accuracy, ranking
-from projector.errors import cut
+from projector.errors import truncate
 
 #: Significant digits: they show a hundredth of a point of error, and keep the page small.
 DIGITS = 5
@@ -167,7 +167,7 @@ def _distinguishing(rows: Iterable[Row], facts: Mapping[str, RunFacts]) -> dict[
 
 
 def _value(configuration: Mapping[str, str], key: str) -> str:
-    return cut(configuration.get(key, "unset"), MOST_LETTERS)
+    return truncate(configuration.get(key, "unset"), MOST_LETTERS)
 
 
 def _rounded(value: float | None) -> float | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.evaluation.platforms import SLOW, Rated, peaks
 from harness.report import plot
-from harness.report.compare_looks import empty, plain
+from harness.report.compare_marks import empty, plain
 from harness.report.plot import GREY, LIGHT
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from itertools import repeat
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
-from harness.kept import Shelf
+from harness.disk_cache import CachedValues
 from projector.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DOTS_PER_INCH = 150  # resolution of a PNG
 
-_SHELF = Shelf("picture", dict[str, bytes])
+_SHELF = CachedValues("picture", dict[str, bytes])
 _RUN_OWN = "seconds_to_project"  # differs from one run to the next, and no picture shows it
 
 

@@ -26,7 +26,7 @@ from harness.report.plot_post import titled
 from harness.report.table import number, percent
 from harness.score import ranking
 from harness.score.ranking import GroupRanking
-from projector.errors import cut
+from projector.errors import truncate
 
 GROUPS, _ORDERS_ACROSS = 6, 2
 FEWEST, MOST = 4, 12  # runs of a group: fewer make no order, more cannot be read
@@ -103,7 +103,7 @@ def _short(ids: Sequence[str]) -> list[str]:
     """Returns the names without their common first words."""
     words = [name.split("-") for name in ids]
     shared = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False)))
-    return [cut("-".join(parts[shared:]) or name, _LETTERS) for name, parts in zip(ids, words, strict=True)]
+    return [truncate("-".join(parts[shared:]) or name, _LETTERS) for name, parts in zip(ids, words, strict=True)]
 
 
 #: The colours of the parts: seven of Okabe and Ito's eight, two greys and a brown.

@@ -14,7 +14,7 @@ from harness.report.plot import LIGHT, Theme, blank, plain
 from harness.report.spec import values
 from harness.report.table import percent
 from harness.score import whatif
-from projector.errors import cut
+from projector.errors import truncate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,7 +121,7 @@ def _allowed(rows: pd.DataFrame) -> tuple[float, float] | None:
 def _short_publisher(publisher: str) -> str:
     """Returns the host of a web page's publisher, and cuts other names to the room that the plot has."""
     first = publisher.partition("/")[0]
-    return first if "." in first and "/" in publisher else cut(publisher, _NAME)
+    return first if "." in first and "/" in publisher else truncate(publisher, _NAME)
 
 
 def _strip(axes: Any, place: int, ratios: Any, theme: Theme) -> None:

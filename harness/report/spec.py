@@ -15,10 +15,10 @@ from harness.contracts.estimates import publisher
 from harness.contracts.frame import CELL
 from harness.evidence import shelf
 from harness.report.parallelism import DEGREES, order
-from harness.report.table import NONE, Cell, Column, Table, cells, columns, listed, number, percent, signed
+from harness.report.table import NONE, Cell, Column, Table, cells, columns, number, percent, signed, table_of
 from harness.score.figures import Figures
 from projector.dataclass import dataclass
-from projector.errors import cut
+from projector.errors import truncate
 from projector.io.table import at, factor, number0, number1, number3, percent0, rate, signed0, significant
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
     "some_bare": lambda value: str(value or ""),
     "joined": lambda words: ", ".join(words) or NONE,
     "joined_bare": ", ".join,
-    "cut": partial(cut, most=28),
+    "cut": partial(truncate, most=28),
     "kinds": lambda names: few(names, 3) or NONE,
     "order": lambda of: f"{number(of.tau)} ({of.groups})",
     "against_goal": _against_goal,
@@ -121,7 +121,7 @@ def tabled(key: str, items: Iterable[Any], /, **known: Any) -> Table:
     columns = [column for column in entry["columns"] if "when" not in column or known.get(column["when"])]
     title, note = (entry.get(part, "").format(**known) for part in ("title", "note"))
     shown = [cell(column, place, known) for place, column in enumerate(columns)]
-    return listed(title, items, shown, note.strip(), detail=entry.get("detail", False))
+    return table_of(title, items, shown, note.strip(), detail=entry.get("detail", False))
 
 
 #: The figures that a table may show of the rows of one line. Held out, where nothing else is said.

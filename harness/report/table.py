@@ -14,16 +14,16 @@ from projector.io.table import (
     cells,
     columns,
     figure,
-    listed,
     number,
     percent,
     ratio,
     signed,
+    table_of,
     text,
     without,
 )
 
-__all__ = ["NONE", "Cell", "Column", "Report", "Table", "cells", "columns", "figure", "listed", "number", "percent"]
+__all__ = ["NONE", "Cell", "Column", "Report", "Table", "cells", "columns", "figure", "number", "percent", "table_of"]
 __all__ += ["ratio", "signed", "text", "without"]
 
 

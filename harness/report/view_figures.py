@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from harness.calibrate.held import Judgement
+from harness.calibrate.held_out import Judgement
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.evaluation.speed import Speed
@@ -30,7 +30,7 @@ def build(
 ) -> Report:
     """Returns the report. ``evaluation``: all measured runs under :data:`MAIN`, the baseline and any other predictor.
     ``suites``: run ids by suite, for the order inside groups. ``judged``: rows judged by other sources
-    (:mod:`harness.calibrate.held`)."""
+    (:mod:`harness.calibrate.held_out`)."""
     rows = evaluation.once
     of = Figures(frame.part(rows, predictor=MAIN), rows)
     tables = [

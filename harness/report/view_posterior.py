@@ -8,7 +8,7 @@ from statistics import fmean, median
 from typing import Any
 
 from harness.calibrate import weights
-from harness.calibrate.held import Judged, Judgement
+from harness.calibrate.held_out import JudgedRow, Judgement
 from harness.report.spec import tabled
 from harness.report.table import Table, percent
 from projector import frameworks
@@ -25,7 +25,7 @@ def by_group(judged: Judgement) -> Table:
     return tabled("expected", [_line(name, members) for name, members in rows])
 
 
-def own_runs(unseen: Sequence[Judged]) -> Table:
+def own_runs(unseen: Sequence[JudgedRow]) -> Table:
     """Tabulates the error of first looks after none and after some runs of the same source."""
     lines = []
     for number in sorted({row.own for row in unseen}):
@@ -36,7 +36,7 @@ def own_runs(unseen: Sequence[Judged]) -> Table:
     return tabled("own_runs", lines)
 
 
-def _line(name: str, rows: Sequence[Judged]) -> dict[str, Any]:
+def _line(name: str, rows: Sequence[JudgedRow]) -> dict[str, Any]:
     """Returns the figures of a line of rows."""
     size, sources = [abs(judged.throughput_error) for judged in rows], [judged.row.source for judged in rows]
     return {
@@ -64,7 +64,7 @@ def scatter(known: Posterior) -> Table:
     return tabled("scatter", sorted(named, key=lambda item: -item[1]))
 
 
-def headline(unseen: Sequence[Judged]) -> str:
+def headline(unseen: Sequence[JudgedRow]) -> str:
     """Returns the error that a new source should expect in one sentence: the figures of README, page and terminal."""
     rows = [row for row in unseen if not row.own]
     if not rows:
@@ -77,17 +77,17 @@ def headline(unseen: Sequence[Judged]) -> str:
     )
 
 
-def score(rows: Sequence[Judged]) -> float:
+def score(rows: Sequence[JudgedRow]) -> float:
     """Returns the mean interval score in ln (Gneiting, Raftery, *Strictly proper scoring rules*, JASA 102, 2007): width
     and, of a miss, 2 / (1 − level) times its distance from the interval."""
     alpha = 1.0 - LEVEL
     return fmean(2.0 * e.half + 2.0 / alpha * max(abs(e.error) - e.half, 0.0) for e in rows)
 
 
-def _groups(word: str, rows: Sequence[Judged]) -> list[tuple[str, Sequence[Judged]]]:
+def _groups(word: str, rows: Sequence[JudgedRow]) -> list[tuple[str, Sequence[JudgedRow]]]:
     profiles = frozenset(frameworks.names()) - {"unknown"}
     vendor = {name: catalogue.gpu(name).vendor for name in catalogue.gpu_names()}
-    holds: Mapping[str, Callable[[Judged], bool]] = {
+    holds: Mapping[str, Callable[[JudgedRow], bool]] = {
         "all": lambda _: True,
         "frameworks with a profile": lambda e: e.row.facts.framework in profiles,
         "other code": lambda e: e.row.facts.framework not in profiles,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.report.spec import tabled
 from harness.report.table import Report, Table, signed
-from harness.score.judged import NORMAL, SLOW, Judged
+from harness.score.run_verdict import NORMAL, SLOW, RunVerdict
 from projector.card import PARTS
 from projector.io.table import significant
 from projector.posterior import Expectation
@@ -26,7 +26,7 @@ _LOOK = {
 _LEAST = 0.01  # least share of a step for which a part is shown
 
 
-def build(every: Sequence[Judged]) -> Report:
+def build(every: Sequence[RunVerdict]) -> Report:
     """Returns the headline of each run, then tables."""
     known = [run for run in every if run.found is not None]
     lines = [line for run in every for line in _lines(run)]
@@ -36,7 +36,7 @@ def build(every: Sequence[Judged]) -> Report:
     return Report.of(title, tables, lines)
 
 
-def verdict(each: Judged) -> str:
+def verdict(each: RunVerdict) -> str:
     """Returns a verdict such as ``Slow: 2.05 times the expected step, …``."""
     if each.found is None:
         return f"Cannot be judged: {each.refused}"
@@ -52,7 +52,7 @@ def _ends(found: Expectation) -> str:
     return f"{significant(found.low)}–{significant(found.high)}"
 
 
-def _because(run: Judged) -> str:
+def _because(run: RunVerdict) -> str:
     """Returns the timed part where one explains the gap, else the two largest causes; empty where nothing is to explain."""
     if run.verdict == NORMAL:
         return ""
@@ -63,7 +63,7 @@ def _because(run: Judged) -> str:
     return " and ".join(f"{name} (× {factor:.2f})" for name, factor in largest)
 
 
-def _lines(run: Judged) -> Iterator[str]:
+def _lines(run: RunVerdict) -> Iterator[str]:
     yield f"{run.name}: {verdict(run)}"
     if run.found is None:
         return
@@ -81,7 +81,7 @@ def _lines(run: Judged) -> Iterator[str]:
         yield f"Unread: {'; '.join(run.run.unread)}"
 
 
-def _parts(run: Judged) -> Table:
+def _parts(run: RunVerdict) -> Table:
     """Returns every part of the step as projected and expected; below them the timed parts, and the whole step."""
     assert run.made is not None
     assert run.found is not None
@@ -97,7 +97,7 @@ def _parts(run: Judged) -> Table:
     return tabled("judged_parts", rows, ratio=ratio, share=lambda row: row[2] / rows[-1][2], memory=_memory(run))
 
 
-def _memory(judged: Judged) -> str:
+def _memory(judged: RunVerdict) -> str:
     from harness.predictors.ours import GIB, memory_gib
 
     assert judged.run is not None
@@ -113,7 +113,7 @@ def _memory(judged: Judged) -> str:
     )
 
 
-def badge(every: Sequence[Judged]) -> dict[str, object]:
+def badge(every: Sequence[RunVerdict]) -> dict[str, object]:
     """Returns an endpoint of shields.io (schema version 1: label, message, color)."""
     slow = [run.ratio for run in every if run.verdict == SLOW]
     known = [run for run in every if run.verdict]

@@ -8,12 +8,12 @@ import numpy as np
 
 from harness.report.spec import tabled
 from harness.report.table import Report, Table
-from harness.score.memory_error import LEVEL, Judged, Order, Peak, Sized, held_out, orders, tolerances
+from harness.score.memory_error import LEVEL, MemoryOutcome, Order, Peak, Sized, held_out, orders, tolerances
 from projector.io.rows import grouped
 from projector.memory.tolerance import TOLERANCE
 
 
-def build(found: Sequence[Peak], outcomes: Sequence[Judged], sized: Sequence[Sized]) -> Report:
+def build(found: Sequence[Peak], outcomes: Sequence[MemoryOutcome], sized: Sequence[Sized]) -> Report:
     """Tabulates tolerances fitted and in use, error by cell, coverage of sources left out, verdicts, order."""
     tables = (_fitted(found), _cells(found), _left_out(found), _verdicts(outcomes), _ordered(orders(sized)))
     return Report.of(f"Peak memory: {len(found)} measured peaks", tables)
@@ -50,8 +50,8 @@ def _left_out(found: Sequence[Peak]) -> Table:
     )
 
 
-def _verdicts(outcomes: Sequence[Judged]) -> Table:
-    kinds: dict[str, Callable[[Judged], bool]] = {
+def _verdicts(outcomes: Sequence[MemoryOutcome]) -> Table:
+    kinds: dict[str, Callable[[MemoryOutcome], bool]] = {
         "without tolerance: right": lambda outcome: outcome.right,
         "without tolerance: wrong": lambda outcome: not outcome.right,
         "with tolerance: right": lambda outcome: outcome.right and not outcome.close,

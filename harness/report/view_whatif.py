@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from harness.calibrate import held
+from harness.calibrate import held_out
 from harness.calibrate.conditioned import Conditioned
 from harness.contracts import frame
 from harness.contracts.estimates import Observation
@@ -55,8 +55,8 @@ def _widths(rows: Sequence[Observation], changes: Sequence[Pair]) -> Widths:
     if not rows:
         return {}
     known = posterior.load()
-    conditioned = Conditioned.of(rows, held.prior_of(known))
-    return held.ratio_widths(conditioned, rows, [(p.first, p.second) for p in changes], known.tail[0])
+    conditioned = Conditioned.of(rows, held_out.prior_of(known))
+    return held_out.ratio_widths(conditioned, rows, [(p.first, p.second) for p in changes], known.tail[0])
 
 
 def sentence(seen: Sequence[Pair]) -> str:

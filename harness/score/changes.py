@@ -15,7 +15,7 @@ import numpy as np
 from harness.contracts.estimates import publisher
 from harness.score.switches import Gain, different, gain, twos, usable
 from projector.dataclass import dataclass
-from projector.workload.declared import about_of
+from projector.workload.field_facts import about_of
 from projector.workload.recipe import Recipe
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ THRESHOLDS: dict[str, Threshold] = {
     "missing_models": Threshold("models that the zoo does not have", False, 0, 1e6, unit="a number of models"),
     "min_rows": Threshold("rows with an error", True, 1, 1e6, unit="a number of rows"),
 }
-#: Not a figure of rows: judged where trainings ran (:mod:`harness.measure.shrunk`).
+#: Not a figure of rows: judged where trainings ran (:mod:`harness.measure.shrink_test`).
 SHRINK = "shrink"
 THRESHOLDS[SHRINK] = Threshold("largest error of a training on several processes from times of one", False, 0.0, 10.0)
 #: ``by_gpu: {bias: 0.2}`` in a suite is ``by_gpu.bias`` here: the figure of the worst GPU with enough rows.

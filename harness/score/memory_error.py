@@ -46,7 +46,7 @@ class Peak:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class MemoryOutcome:
     """A measured outcome beside its verdict. ``close``: too close to tell; ``right``: the likelier verdict came true."""
 
     run_id: str

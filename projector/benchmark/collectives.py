@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from projector.benchmark import launched, processes
+from projector.benchmark import launcher, processes
 from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import Device
 from projector.benchmark.job import unheard
@@ -44,7 +44,7 @@ def sizes(largest: int) -> tuple[int, ...]:
 
 def here(device: Device) -> int:
     """Returns the ranks that collectives can be timed with: those of the launcher, else one a device."""
-    job = launched.launched()
+    job = launcher.launched()
     return job.size if job else processes.available(device)
 
 
@@ -66,7 +66,7 @@ def timed(
         expected = "two devices, or cores, at least: collectives join ranks"
         raise InputError([Problem("--kinds", "collectives", f"{ranks} at hand", expected)])
     wanted = [_wanted(kind, size, ranks) for kind in kinds for size in sizes(largest)]
-    job = launched.launched()
+    job = launcher.launched()
     nodes = job.nodes if job else 1
     wanted = [each for each in wanted if (each.kind, each.size, _nodes(each, nodes), each.bytes) not in skip]
     if not wanted:

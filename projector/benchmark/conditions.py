@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from projector.benchmark.device import Device, clocks_mhz
-from projector.benchmark.launched import launched, place
+from projector.benchmark.launcher import launched, place
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.operators.types import Operator

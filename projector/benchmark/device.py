@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from projector.benchmark.launched import launched
+from projector.benchmark.launcher import launched
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue

@@ -14,15 +14,15 @@ from typing import Any
 
 from projector import projection
 from projector.benchmark import artifact as files
-from projector.benchmark import launched, processes
+from projector.benchmark import launcher, processes
 from projector.benchmark.conditions import refuse_busy
 from projector.benchmark.device import Device
-from projector.benchmark.launched import place
+from projector.benchmark.launcher import place
 from projector.benchmark.prices import layer_kinds, placed, stages_of, updates
-from projector.benchmark.ran import eager, refuse
-from projector.benchmark.restored import collectives_needed, restored
 from projector.benchmark.shrink import WIDE, Shrunk, shrink_to
+from projector.benchmark.timed_run import eager, refuse
 from projector.benchmark.timings import Asked, Timings
+from projector.benchmark.whole_step import collectives_needed, restored
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.frameworks import resolve
@@ -113,7 +113,7 @@ def keep(
     """Returns the measurement of what ranks ``results``, kept in ``artifact``. ``asked``, ``notes``: see :func:`planned`."""
     timings = Timings.of(results, asked)
     remarks = (*_note_on_layers(asked, timings.source, device), *notes, *timings.missing(asked))
-    if artifact is not None and launched.first():
+    if artifact is not None and launcher.first():
         files.save(artifact, timings, asked, remarks, device)
     return Measurement(asked, timings, remarks)
 
@@ -145,7 +145,7 @@ def planned(
         raise InputError([Problem("--cluster", "gpu", cluster.gpu.name, expected)])
     resolved = projection.project(workload, cluster).resolved
     refuse(resolved)
-    job = launched.launched()
+    job = launcher.launched()
     if job and most not in (None, job.size):
         expected = f"{job.size}, or nothing: {job.by} started as many ranks"
         raise InputError([Problem("--benchmark-gpus", "", most, expected)])
@@ -228,7 +228,7 @@ def _run(asked: Asked, device: Device, save: Callable[[Any], object], artifact: 
         save(result)
         kept.append(result)
 
-    job = launched.launched()
+    job = launcher.launched()
     try:
         processes_here = max(asked.ranks, asked.beside)
         if job is None and processes_here > 1:
@@ -242,7 +242,7 @@ def _run(asked: Asked, device: Device, save: Callable[[Any], object], artifact: 
         processes.joined(device)
         return run(asked, device, keep_result)
     except RuntimeError as error:  # torch's out of memory, and errors of NCCL and gloo, are such
-        problem = Problem(launched.place(), device.place, processes.said(error), "a measurement that runs to its end")
+        problem = Problem(launcher.place(), device.place, processes.said(error), "a measurement that runs to its end")
         raise InputError([_with_kept_times(problem, kept, artifact)]) from None
     except InputError as error:
         raise InputError([_with_kept_times(problem, kept, artifact) for problem in error.problems]) from None

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from projector.benchmark.launched import Launched
+from projector.benchmark.launcher import Launched
 from projector.benchmark.timings import Asked, CollectiveWanted, PartWanted, StageWanted, Timings, key_of, wanted
 from projector.collectives.model import Pricing
 from projector.collectives.placement import groups

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from projector.benchmark.device import Device
-from projector.benchmark.launched import launched, meeting
+from projector.benchmark.launcher import launched, meeting
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.io.packed import pack, unpack

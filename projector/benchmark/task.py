@@ -15,15 +15,15 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from projector.benchmark import insitu, source
+from projector.benchmark import source, step_laps
 from projector.benchmark.conditions import under
 from projector.benchmark.device import Device
 from projector.benchmark.exchange import agreed, groups_of, run_collective
-from projector.benchmark.insitu import Strip
 from projector.benchmark.job import unheard
 from projector.benchmark.layers_dtensor import shard
 from projector.benchmark.layers_narrow import converted, fresh
 from projector.benchmark.layers_parts import Made
+from projector.benchmark.step_laps import Strip
 from projector.benchmark.timings import Asked, StageWanted, summary
 from projector.benchmark.update import Update, local
 from projector.dataclass import dataclass
@@ -56,7 +56,7 @@ def run(asked: Asked, device: Device, kept: Callable[[Any], None] = unheard) -> 
     gc.collect()
     gc.disable()  # as trainers that collect on all ranks at once (Megatron-LM --manual-gc)
     try:
-        laps = insitu.laps(
+        laps = step_laps.laps(
             strip,
             _token_source(made),
             update,
@@ -100,7 +100,7 @@ def run(asked: Asked, device: Device, kept: Callable[[Any], None] = unheard) -> 
     return result
 
 
-def _strip(asked: Asked, layers: source.Source, device: Device) -> insitu.Strip:
+def _strip(asked: Asked, layers: source.Source, device: Device) -> step_laps.Strip:
     parts: list[tuple[str, bool, nn.Module]] = []
     one_of_each = [(part, layers.layer(part.kind)) for part in asked.parts]
     weights = sum(2 * p.numel() * p.element_size() for _, layer in one_of_each for p in layer.parameters())
@@ -111,10 +111,10 @@ def _strip(asked: Asked, layers: source.Source, device: Device) -> insitu.Strip:
     if not layers.name.startswith("megatron"):  # those cast by themselves
         for _, _, each in parts:
             converted(each, asked.workload, device, kept=not asked.sharded)
-    return insitu.Strip(layers.embedding(), parts, layers.head())
+    return step_laps.Strip(layers.embedding(), parts, layers.head())
 
 
-def _before_microbatch(strip: insitu.Strip, *, sync_last: bool) -> Callable[[int], None]:
+def _before_microbatch(strip: step_laps.Strip, *, sync_last: bool) -> Callable[[int], None]:
     """Returns a hook: weights are new in the first micro-batch; ``sync_last``: shards' gradients wait for the last."""
     whole: Any = strip
 
@@ -193,7 +193,7 @@ class _Weights:
         return [(max(1, round(stage.share * self.dense + stage.expert_share * self.expert)),)]
 
 
-def _shapes(strip: insitu.Strip) -> dict[str, _Weights]:
+def _shapes(strip: step_laps.Strip) -> dict[str, _Weights]:
     """Returns the weights of every part by its key."""
 
     def weights_of(module: nn.Module) -> _Weights:

@@ -8,17 +8,17 @@ from copy import copy
 from datetime import date
 from typing import TYPE_CHECKING
 
-from projector.cli import runs, written
+from projector.cli import runs, start_files
 from projector.cli.layout import add_budget, searched, sizes
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, arguments, price, tokens, whole
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, Unsupported, adding_to
+from projector.errors import InputError, Problem, Unsupported, collecting_into
 
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
     from projector.plan.plan import Plan
-    from projector.search.found import Best, Found
+    from projector.search.found import Best, SearchResult
 
 
 def register(parser: Parser) -> None:
@@ -53,7 +53,7 @@ def register(parser: Parser) -> None:
     group.add_argument("--within", type=_goal, metavar="GOAL", help=within)
     group.add_argument("--price", type=price, metavar="X|FILE", help="of a GPU-hour, as projector plan has it")
     add_budget(group)
-    written.add_write(group)
+    start_files.add_write(group)
     add_json(group)
 
 
@@ -85,7 +85,7 @@ class Answer:
     the whole run and the words of the ``command`` that projects it; ``refused``: why no layout was found."""
 
     case: Case
-    found: Found | None = None
+    found: SearchResult | None = None
     plan: Plan | None = None
     command: tuple[str, ...] = ()
     refused: InputError | None = None
@@ -111,21 +111,21 @@ def _run(options: argparse.Namespace) -> None:
     for name in names or [None]:
         single = copy(options)
         single.gpu = name
-        with adding_to(problems):
+        with collecting_into(problems):
             answers.append(answered(single))
     if problems:
         raise InputError(dict.fromkeys(problems))
     case, result = answers[0].case, answers[0].found
-    paths, which = written.write_best(case, result, options) if result else ((), "")
+    paths, which = start_files.write_best(case, result, options) if result else ((), "")
     if options.json:
         as_json.write(ask_view.as_document(answers))
     else:
-        show((*ask_view.as_page(answers, options), *written.lines(paths, case, options, which)))
+        show((*ask_view.as_page(answers, options), *start_files.lines(paths, case, options, which)))
 
 
 def answered(options: argparse.Namespace) -> Answer:
     """Returns the answer for one GPU. Raises :class:`InputError` for what is wrong with the question."""
-    from projector.cli.inputs import blamed, read_case
+    from projector.cli.inputs import naming_the_flag, read_case
     from projector.search.unfit import unfit
 
     fewest = (
@@ -139,7 +139,7 @@ def answered(options: argparse.Namespace) -> Answer:
         options.gpus = 1
     own_runs = runs.read_own(options)
     case = own_runs.applied_to(read_case(options))
-    with blamed(options):
+    with naming_the_flag(options):
         counts = sizes(case) if fewest else [case.workload.gpus]
         fewest_for_goal = 0.0  # GPUs below which not even time in proportion to them is enough
         for gpus in counts:
@@ -170,7 +170,7 @@ def answered(options: argparse.Namespace) -> Answer:
         return Answer(case=case, refused=unfit(result, case.cluster, 0.0, case.settings))
 
 
-def _excess_over_goal(case: Case, result: Found, options: argparse.Namespace) -> tuple[float, str]:
+def _excess_over_goal(case: Case, result: SearchResult, options: argparse.Namespace) -> tuple[float, str]:
     """Returns how many times as long as ``--within`` allows the best layout takes, and in words what it reaches."""
     (amount, unit), projection, load = options.within, result.best[0].projection, result.best[0].workload
     step = case.known.expect(projection).middle
@@ -182,7 +182,7 @@ def _excess_over_goal(case: Case, result: Found, options: argparse.Namespace) ->
     return over, f"{reached:,.4g} {unit}, on {load.gpus} GPUs, or less"
 
 
-def _with_whole_run(case: Case, result: Found, options: argparse.Namespace) -> Answer:
+def _with_whole_run(case: Case, result: SearchResult, options: argparse.Namespace) -> Answer:
     from projector.cli import command
     from projector.plan.assumptions import ASSUMPTIONS
     from projector.plan.plan import plan

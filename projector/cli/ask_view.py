@@ -11,7 +11,7 @@ from projector.cli import expected, report
 from projector.cli.ask import Answer
 from projector.cli.parser import wrapped
 from projector.cli.plan_view import lasting, tokens
-from projector.cli.search_view import exactness, misfit, too_close
+from projector.cli.search_view import exactness, too_close, why_nothing_fits
 from projector.cli.search_view import one as configuration
 from projector.hardware.yaml_file import WHAT_IF
 from projector.io.table import NONE, Column, Line, Table, factor, gib, percent
@@ -32,7 +32,7 @@ def as_page(answers: Sequence[Answer], options: argparse.Namespace) -> Iterator[
     case = answer.case
     if answer.found is None:
         assert answer.refused is not None
-        yield from misfit(case, answer.refused)
+        yield from why_nothing_fits(case, answer.refused)
         return
     best = answer.best
     projection, memory = best.projection, best.projection.memory

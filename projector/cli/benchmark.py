@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from projector.cli.live import add_live, one_voice
+from projector.cli.live import add_live, first_rank_prints
 from projector.cli.parser import Parser, add_command, add_json
 from projector.cli.record import add_device, warn
 from projector.errors import InputError, Problem, raise_all
@@ -43,14 +43,14 @@ def register(parser: Parser) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    with one_voice():
+    with first_rank_prints():
         _timed(options)
 
 
 def _timed(options: argparse.Namespace) -> None:
     from projector.benchmark.device import open_device
     from projector.benchmark.measured import restore
-    from projector.benchmark.restored import anchored
+    from projector.benchmark.whole_step import anchored
     from projector.cli import as_json, live
     from projector.cli.source import workload
     from projector.io.terminal import show

@@ -13,7 +13,7 @@ from projector.cli.options import selection
 from projector.cli.parser import parse
 from projector.errors import InputError, Unsupported
 from projector.hardware.types import Cluster
-from projector.settle.workload import settled
+from projector.settle.workload import settle_checked
 from projector.workload.fields import Field, fields
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -49,14 +49,14 @@ def words(case: Case, load: Workload, options: argparse.Namespace) -> list[str]:
 
 def _needed(stated: Recipe, load: Workload, cluster: Cluster) -> Iterator[Field]:
     """Yields the fields that the command must state for the recipe to mean what it does."""
-    meant, recipe = settled(load, cluster, published=False).workload, load.recipe
+    meant, recipe = settle_checked(load, cluster, published=False).workload, load.recipe
     for field in fields():
         name = field.path[0]
         if getattr(recipe, name) == getattr(stated, name) or _value(recipe, field) == _value(stated, field):
             continue
         shorter = replace(recipe, **{name: getattr(stated, name)})
         try:
-            same = settled(replace(load, recipe=shorter), cluster, published=False).workload == meant
+            same = settle_checked(replace(load, recipe=shorter), cluster, published=False).workload == meant
         except (InputError, Unsupported):
             same = False
         if same:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from projector.io.table import Table, figure, listed, text, values
+from projector.io.table import Table, figure, table_of, text, values
 from projector.step.communication import Traffic
 
 _SUFFIXES = ("_all_reduce", "_reduce_scatter", "_all_gather")
@@ -40,7 +40,7 @@ _COLUMNS = (
 def table(rows: Sequence[Traffic]) -> Table:
     """Returns the collectives of a step by group, with their total."""
     note = "MiB of one message; ms of all in a step = hidden behind compute + exposed."
-    collectives = listed("Communication of a step (busiest rank)", rows, _COLUMNS, note)
+    collectives = table_of("Communication of a step (busiest rank)", rows, _COLUMNS, note)
     total = (sum(row.seconds for row in rows), sum(row.hidden for row in rows), sum(row.exposed for row in rows))
     return replace(collectives, rows=(*collectives.rows, ("all", "", "", "", "", "", *map(_ms, total))), total=True)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from projector.cli import expected
 from projector.cli.inputs import Case
-from projector.cli.leftover import left_open, unpriced_dropout
+from projector.cli.setting_remarks import left_open, unpriced_dropout
 from projector.expectation import memory_grade
 from projector.io.table import values
 from projector.memory.modules import by_module
@@ -116,7 +116,7 @@ def head(command: str, case: Case, projection: Projection) -> dict[str, Any]:
             "dp_scaling_factor": scaling,
             "most_useful_hosts": most_hosts(case, projection),
         },
-        "assumed": [*case.assumed, *projection.assumed, *launch.foreign(workload)],
+        "assumed": [*case.assumed, *projection.assumed, *launch.unsupported_by_framework(workload)],
         "left_to_framework": dict(left_open(case.workload, projection.resolved, cluster.gpu.arch)),
         "settings": [*case.changes, *projection.settings],
         "unmodelled": [*case.unmodelled, *unpriced_dropout(projection.resolved)],

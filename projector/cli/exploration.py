@@ -10,7 +10,7 @@ from projector import pipeline
 from projector.card import PARTS
 from projector.cli.inputs import Case
 from projector.dataclass import dataclass
-from projector.io.table import Line, Table, figure, gib, listed, number1, percent, signed, text, values
+from projector.io.table import Line, Table, figure, gib, number1, percent, signed, table_of, text, values
 from projector.projection import Projection, project
 from projector.search.explore import Tried, gains, singly, walk
 from projector.search.symptoms import Symptom, symptoms
@@ -70,7 +70,7 @@ def table(case: Case, explored: Explored) -> Iterator[Line | Table]:
         "* kept for the categories after it; memory: not kept, since it may not fit; gain: as measured runs let expect it; "
         "moved: seconds of this step, or why there is none"
     )
-    yield listed(title, tried, _COLUMNS, note)
+    yield table_of(title, tried, _COLUMNS, note)
     if others := _foreign_schedules(baseline):
         framework = baseline.resolved.workload.framework
         yield Line(f"Not in {framework}: {', '.join(others)} (projector schedules compares them)", "dim")
@@ -101,7 +101,7 @@ _ANSWER_COLUMNS = (
 def _symptom_table(symptoms: Sequence[Symptom]) -> Table:
     rows = [(symptom, *answer) for symptom in symptoms for answer in (symptom.answers or ((None, 0.0),))]
     note = "shorter by: of the part, for the same tokens; gain: of the whole run, as measured runs let expect it"
-    return listed(
+    return table_of(
         "What takes the time, and which switch it asks for, each alone on the run as it is", rows, _ANSWER_COLUMNS, note
     )
 

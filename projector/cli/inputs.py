@@ -18,7 +18,7 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
 from projector.expectation import Knowledge
 from projector.frameworks import experts_follow
-from projector.hardware import catalogue, own, what_if
+from projector.hardware import catalogue, user_files, what_if
 from projector.hardware import primus as primus_hardware
 from projector.hardware.architectures import precisions
 from projector.hardware.catalogue import machine_of
@@ -66,22 +66,22 @@ class Case:
 def read_case(options: argparse.Namespace) -> Case:
     """Reads the files that ``options`` name and applies its flags. Raises :class:`InputError` with every mistake."""
     problems: list[Problem] = []
-    source = collected(problems, lambda: read_source(options))
+    source = or_none(problems, lambda: read_source(options))
     loaded = source.loaded if source else None
     overrides = read_overrides(options, source.left if source else {}, problems)
-    framework = collected(problems, lambda: _framework(options, loaded))
-    noted_cluster = collected(problems, lambda: _with_what_ifs(_cluster(options, loaded), overrides, options))
+    framework = or_none(problems, lambda: _framework(options, loaded))
+    noted_cluster = or_none(problems, lambda: _with_what_ifs(_cluster(options, loaded), overrides, options))
     date = options.framework_date or ""
     if date and not is_month(date):
         problems.append(Problem("--framework-date", "", date, MONTH))
-    recipe = collected(problems, lambda: changed(loaded, options, overrides)) if loaded else None
+    recipe = or_none(problems, lambda: changed(loaded, options, overrides)) if loaded else None
     model = changed_model(loaded.model, overrides, problems) if loaded else None
-    settings = collected(problems, lambda: read_settings(options))
+    settings = or_none(problems, lambda: read_settings(options))
     if loaded is None or framework is None or noted_cluster is None or recipe is None or settings is None or problems:
         raise InputError(problems)
     cluster, notes, assumed = noted_cluster
     if loaded.ran and loaded.recipe:
-        cluster, doubts = capable.shown_by(loaded.recipe, cluster)
+        cluster, doubts = capable.cluster_as_run(loaded.recipe, cluster)
         assumed = (*assumed, *doubts)
     abilities: tuple[str, ...] = ()
     if loaded.recipe is None:
@@ -155,7 +155,7 @@ def _still_assumed(assumed: tuple[str, ...], options: argparse.Namespace) -> tup
 
 
 @contextmanager
-def blamed(options: argparse.Namespace) -> Iterator[None]:
+def naming_the_flag(options: argparse.Namespace) -> Iterator[None]:
     """Names the flag or the file in problems of a workload as a whole, which know neither."""
     try:
         yield
@@ -172,13 +172,13 @@ def one_schedule(options: argparse.Namespace, instead: str) -> None:
 def one_projection(options: argparse.Namespace, instead: str) -> tuple[Case, Projection]:
     """Returns the case of ``options``, laid out as ``projector performance`` does where no layout is stated, and its
     projection. Raises as :func:`read_case`, :func:`one_schedule` and ``project``."""
-    from projector.cli.layout import laid_out
+    from projector.cli.layout import with_layout
     from projector.projection import project
 
     one_schedule(options, instead)
     case = read_case(options)
-    with blamed(options):
-        case = laid_out(case, options)
+    with naming_the_flag(options):
+        case = with_layout(case, options)
         return case, project(case.workload, case.cluster, settings=case.settings)
 
 
@@ -198,7 +198,7 @@ def _blamed(problem: Problem, options: argparse.Namespace) -> Problem:
     )
 
 
-def collected(problems: list[Problem], read: Callable[[], _T]) -> _T | None:
+def or_none(problems: list[Problem], read: Callable[[], _T]) -> _T | None:
     """Returns what ``read`` returns; None where it raises :class:`InputError`, whose problems join ``problems``."""
     try:
         return read()
@@ -285,9 +285,9 @@ def _usual_cluster(text: str, flag: str) -> _NotedCluster:
         return catalogue.cluster(text), (), ()
     if not catalogue.is_path(text):
         return _cluster_named(_gpu_of_architecture(text, flag), flag, ""), (), ()
-    if own.is_cluster(text):
+    if user_files.is_cluster(text):
         return catalogue.cluster(text), (), ()
-    placed = own.around(text)
+    placed = user_files.cluster_around(text)
     assumed = () if placed.stated else (f"cluster={placed.like} (its {placed.taken}, around {text})",)
     return placed.cluster, (), assumed
 

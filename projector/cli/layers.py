@@ -34,14 +34,14 @@ def register(parser: Parser) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     from projector.cli import as_json
-    from projector.cli.inputs import blamed, read_case
+    from projector.cli.inputs import naming_the_flag, read_case
     from projector.hardware.efficiency import of
     from projector.io.terminal import show
     from projector.settle.workload import settle
     from projector.step.work import works
 
     case = read_case(options)
-    with blamed(options):
+    with naming_the_flag(options):
         resolved = settle(case.workload, case.cluster)
         blocks = works(resolved, case.cluster, of(case.cluster.gpu), "simulate", case.settings)
     if options.csv:

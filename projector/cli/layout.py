@@ -11,7 +11,7 @@ from projector.plan.usual import BUDGET
 
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
-    from projector.search.found import Found
+    from projector.search.found import SearchResult
 
 #: Who says one of these has a layout in mind.
 _LAYOUT = frozenset(("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "data_parallel_sharding"))
@@ -50,9 +50,9 @@ def budget(text: str) -> dict[str, Any]:
 
 def jobs(options: argparse.Namespace) -> int:
     """Returns on how many cores a search works; one where the command has no ``--jobs``."""
-    from projector.search.cores import usable
+    from projector.search.cores import usable_cores
 
-    return (options.jobs or usable()) if "jobs" in options else 1
+    return (options.jobs or usable_cores()) if "jobs" in options else 1
 
 
 def held(case: Case, options: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
@@ -64,7 +64,7 @@ def held(case: Case, options: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
     return {name: (getattr(recipe, name),) for name, flag in flags if flag.startswith("--") and name in free}
 
 
-def searched(case: Case, options: argparse.Namespace, **limits: Any) -> Found:
+def searched(case: Case, options: argparse.Namespace, **limits: Any) -> SearchResult:
     """Returns the best layouts of ``case``, whose flags hold their fields, within the ``limits`` of a search."""
     from projector.search.found import Limits, search
     from projector.search.objective import Objective
@@ -92,7 +92,7 @@ def sizes(case: Case, most: int | None = None) -> list[int]:
     return [size for size in counts if least <= size <= (most or MOST)] or [most or MOST]
 
 
-def laid_out(case: Case, options: argparse.Namespace) -> Case:
+def with_layout(case: Case, options: argparse.Namespace) -> Case:
     """Returns ``case`` in the first good layout of a search where nothing states one, since all on one GPU is none.
     Where the number of GPUs is open, too, it is the fewest of :func:`sizes` from a host up that hold a layout."""
     if options.config or options.overrides.flags.keys() & _LAYOUT:

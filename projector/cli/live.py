@@ -10,14 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from projector.benchmark.launched import first
+from projector.benchmark.launcher import first
 from projector.cli.parser import quantity, whole
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 
 if TYPE_CHECKING:
     from projector.benchmark.device import Device
     from projector.benchmark.measured import Measurement
-    from projector.benchmark.restored import Compared
+    from projector.benchmark.whole_step import Compared
     from projector.cli.inputs import Case
     from projector.hardware.types import Cluster
     from projector.io.table import Line, Table
@@ -70,7 +70,7 @@ def add_live(parser: Any) -> None:
 
 
 @contextmanager
-def one_voice(timing: bool = True) -> Iterator[None]:
+def first_rank_prints(timing: bool = True) -> Iterator[None]:
     """Lets only the first of the ranks that were started together print; another rank raises only a mistake of its own."""
     if not timing or first():
         yield
@@ -123,7 +123,7 @@ def measurement(
 
 def table(times: Measurement, simulated: Projection, live: Projection, cluster: Cluster) -> Table:
     """Returns simulated, measured and, where the GPU has tables, recorded time, by kind of layer and of the step."""
-    from projector.io.table import NONE, figure, listed, text, without
+    from projector.io.table import NONE, figure, table_of, text, without
 
     parts = [each for each in _compared(times, simulated, live, cluster) if each.measured > _NOTHING]
     columns = (
@@ -141,14 +141,14 @@ def table(times: Measurement, simulated: Projection, live: Projection, cluster: 
     note = "One micro-batch of one rank, communication inside layers included. Spread: interquartile range over median."
     if any(each.recorded is not None for each in parts):
         note += " Tabled: share of the kernels' time that tables stand behind."
-    comparison = listed("Simulated against measured", parts, columns, note)
+    comparison = table_of("Simulated against measured", parts, columns, note)
     return without(comparison, *(i for i in range(len(columns)) if all(row[i] == NONE for row in comparison.rows)))
 
 
 def memory(times: Measurement, simulated: Projection, cluster: Cluster) -> tuple[Table | Line, ...]:
     """Returns activations as projected and as counted, and what the counted ones make of the peak of the whole run."""
-    from projector.benchmark.restored import anchored
-    from projector.io.table import Line, figure, listed, text
+    from projector.benchmark.whole_step import anchored
+    from projector.io.table import Line, figure, table_of, text
 
     peak = anchored(times.asked, times.timings, simulated, cluster)
     rows = [(key, ours, theirs) for key, (ours, theirs) in peak.parts.items()]
@@ -163,7 +163,7 @@ def memory(times: Measurement, simulated: Projection, cluster: Cluster) -> tuple
     )
     words = f"projected {peak.projected / _GIB:.2f} GiB, with activations as counted {peak.peak / _GIB:.2f} GiB"
     return (
-        listed("Activations", rows, cells, note),
+        table_of("Activations", rows, cells, note),
         Line(f"Peak of the whole run: {words} of {peak.usable / _GIB:.2f} GiB"),
     )
 
@@ -180,7 +180,7 @@ NOTHING_COUNTED = Counted()
 
 def counted(options: argparse.Namespace, case: Case, simulated: Projection) -> Counted:
     from projector.benchmark.device import open_device
-    from projector.benchmark.restored import anchored
+    from projector.benchmark.whole_step import anchored
 
     times = measurement(options, case.workload, case.cluster, open_device)
     values = asdict(anchored(times.asked, times.timings, simulated, case.cluster))
@@ -199,7 +199,7 @@ def document(
 
 
 def _compared(times: Measurement, simulated: Projection, live: Projection, cluster: Cluster) -> list[Compared]:
-    from projector.benchmark.restored import Compared, compared
+    from projector.benchmark.whole_step import Compared, compared
 
     rows = list(compared(times.asked, times.timings, simulated, cluster))
     for key, name in (("optimizer_s", "update"), ("dp_s", "data parallelism, exposed"), ("bubble_s", "bubble")):

@@ -6,7 +6,7 @@ import argparse
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from projector.cli.live import add_live, one_voice
+from projector.cli.live import add_live, first_rank_prints
 from projector.cli.options import add_selection, add_strict
 from projector.cli.parser import Parser, add_command, add_json, quantity, whole
 
@@ -63,14 +63,14 @@ def with_margin(options: argparse.Namespace, plan: MemoryPlan) -> tuple[Line, ..
 
 def _run(options: argparse.Namespace) -> None:
     timed = options.memory_mode or ("benchmark" if options.save_benchmark or options.load_benchmark else "simulate")
-    with one_voice(timed != "simulate"):
+    with first_rank_prints(timed != "simulate"):
         _show(options, timed != "simulate")
 
 
 def _show(options: argparse.Namespace, timed: bool) -> None:
     from projector.cli import as_json, document, live, remedies, report
     from projector.cli.inputs import one_projection
-    from projector.cli.leftover import refuse_assumed
+    from projector.cli.setting_remarks import refuse_assumed
     from projector.io.table import Line
     from projector.io.terminal import show
     from projector.memory import draw

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.frameworks.flops import flops_per_token, formula_for, formulas
-from projector.io.table import Table, figure, listed, number1, percent, text
+from projector.io.table import Table, figure, number1, percent, table_of, text
 from projector.projection import Projection
 
 
@@ -54,7 +54,7 @@ def table(counts: list[Counted]) -> Table:
     note = (
         "Of the projected step, over the dense bf16 peak. A formula that does not know layers of this kind is left out."
     )
-    return listed("MFU by each published formula", counts, columns, note)
+    return table_of("MFU by each published formula", counts, columns, note)
 
 
 def as_document(counts: list[Counted]) -> list[dict[str, object]]:

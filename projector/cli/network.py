@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from projector.cli import as_json
 from projector.cli.parser import Parser, add_command, add_json
 from projector.errors import InputError, Problem
-from projector.io.table import NONE, Column, Line, Table, figure, listed, percent, text, values
+from projector.io.table import NONE, Column, Line, Table, figure, percent, table_of, text, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from projector.collectives.nccl_tests import Swept
-    from projector.collectives.preflight import Behind
-    from projector.collectives.told_shares import Shares
+    from projector.collectives.measured_shares import Shares
+    from projector.collectives.nccl_tests import CollectiveTest
+    from projector.collectives.preflight import Straggler
     from projector.hardware.types import Cluster
 
 
@@ -64,14 +64,14 @@ def _hosts(text: str) -> tuple[int, int]:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from projector.collectives import nccl_tests, preflight, told_shares
+    from projector.collectives import measured_shares, nccl_tests, preflight
     from projector.hardware import catalogue
     from projector.io.terminal import show
 
     tests, behind = preflight.read(options.files, options.on)
     like = options.cluster or nccl_tests.usual_cluster(tests)
     cluster = catalogue.cluster(like)
-    shares = told_shares.told(tests, cluster)
+    shares = measured_shares.told(tests, cluster)
     errors = [_errors(swept, cluster, shares.cluster) for swept in tests]
     if options.out:
         _write(options, like, shares)
@@ -87,11 +87,11 @@ def _run(options: argparse.Namespace) -> None:
 Errors = dict[str, tuple[int, float | None, float | None]]
 
 
-def _errors(swept: Swept, before: Cluster, after: Cluster) -> Errors:
+def _errors(swept: CollectiveTest, before: Cluster, after: Cluster) -> Errors:
     """Returns, by range of sizes, how many were timed and the median absolute error of the model without and with what
     was measured; None where one host thread launched on several devices: short messages wait for that thread, and the
     model's seconds are those of devices."""
-    from projector.collectives.told_shares import SHORTEST, modelled
+    from projector.collectives.measured_shares import SHORTEST, modelled
 
     errors: Errors = {}
     for title, large in (("< 1 MiB", False), ("≥ 1 MiB", True)):
@@ -126,32 +126,32 @@ def _write(options: argparse.Namespace, like: str, shares: Shares) -> None:
 
 def _gpu_name(like: str, cluster: Cluster) -> str:
     """Returns how the new file names its GPU: a file of the user's own by its whole path."""
-    from projector.hardware import own
+    from projector.hardware import user_files
     from projector.hardware.catalogue import is_path
     from projector.hardware.yaml_file import read_mapping
 
     if not is_path(like):
         return cluster.gpu.name
-    name = str(read_mapping(Path(like))["gpu"]) if own.is_cluster(like) else Path(like).name
-    file = own.beside(name, like)
+    name = str(read_mapping(Path(like))["gpu"]) if user_files.is_cluster(like) else Path(like).name
+    file = user_files.beside(name, like)
     return str(Path(file).resolve()) if Path(file).is_file() else name
 
 
-def _busbw(swept: Swept) -> float:
+def _busbw(swept: CollectiveTest) -> float:
     from projector.collectives.nccl_tests import busbw
 
     nbytes, seconds = swept.longest
     return nbytes / seconds * busbw(swept.kind, swept.ranks) / 1e9
 
 
-def _test_name(swept: Swept, cluster: Cluster) -> str:
-    from projector.collectives.told_shares import shape_of
+def _test_name(swept: CollectiveTest, cluster: Cluster) -> str:
+    from projector.collectives.measured_shares import shape_of
 
     shape = shape_of(swept, cluster)
     return f"{swept.kind} on {shape.nodes} x {shape.most}"
 
 
-def _longest_message(swept: Swept, cluster: Cluster) -> str:
+def _longest_message(swept: CollectiveTest, cluster: Cluster) -> str:
     return f"{_test_name(swept, cluster)}, {swept.longest[0] / 2**20:.4g} MiB"
 
 
@@ -174,7 +174,7 @@ def _share_table(shares: Shares) -> Table:
     return Table(title="What the lines reach", columns=columns, rows=tuple(rows), note="; ".join(shares.notes))
 
 
-def _error_table(tests: Sequence[Swept], errors: Sequence[Errors], shares: Shares) -> Table:
+def _error_table(tests: Sequence[CollectiveTest], errors: Sequence[Errors], shares: Shares) -> Table:
     columns = (
         Column("test", numeric=False),
         Column("sizes", numeric=False),
@@ -191,7 +191,7 @@ def _error_table(tests: Sequence[Swept], errors: Sequence[Errors], shares: Share
     return Table(title="Error of the model", columns=columns, rows=tuple(rows), note=note)
 
 
-def _laggards(behind: Sequence[Behind]) -> Iterator[Table | Line]:
+def _laggards(behind: Sequence[Straggler]) -> Iterator[Table | Line]:
     """Yields what falls behind, the slowest first, and the flag that says what one slow rank costs a run."""
     columns = (
         text("slower", "what"),
@@ -201,7 +201,7 @@ def _laggards(behind: Sequence[Behind]) -> Iterator[Table | Line]:
     )
     slowest = sorted(behind, key=lambda each: each.share)
     if slowest:
-        yield listed("Devices and groups that fall behind", slowest, columns)
+        yield table_of("Devices and groups that fall behind", slowest, columns)
     for each in (each for each in slowest if len(each.ranks) == 1):
         flag = f"--slow-rank {each.ranks[0]}={1 / each.share:.2f}"
         yield Line(f"What it costs a run: projector performance --config FILE {flag}")
@@ -209,7 +209,7 @@ def _laggards(behind: Sequence[Behind]) -> Iterator[Table | Line]:
 
 
 def _document(
-    options: argparse.Namespace, like: str, shares: Shares, errors: Sequence[Errors], behind: Sequence[Behind]
+    options: argparse.Namespace, like: str, shares: Shares, errors: Sequence[Errors], behind: Sequence[Straggler]
 ) -> None:
     rows = {
         each.name: {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from projector.cli.parser import HelpAll, Parser, quantity, whole
 from projector.cli.recipe_flags import add_field_flags
-from projector.errors import Problem, adding_to, raise_all
+from projector.errors import Problem, collecting_into, raise_all
 
 if TYPE_CHECKING:
     from projector.kernels.settings import Settings
@@ -39,7 +39,7 @@ def selection() -> Parser:
 
 
 def add_strict(group: Any) -> None:
-    """Adds ``--strict``, which :func:`projector.cli.leftover.refuse_assumed` answers, to a group of a parser."""
+    """Adds ``--strict``, which :func:`projector.cli.setting_remarks.refuse_assumed` answers, to a group of a parser."""
     group.add_argument("--strict", action="store_true", help="refuse what is assumed")
 
 
@@ -84,7 +84,7 @@ def read_settings(options: argparse.Namespace) -> Settings:
     flag, variable = options.gemm_backend, os.environ.get(_BACKEND, "")
     name = (flag or variable or BUILTIN).strip().lower()
     settings = Settings(gemm_backend=name, gpu_clock_mhz=clock, power_cap_watts=options.power_cap_watts)
-    with adding_to(problems):
+    with collecting_into(problems):
         settings.check("--gemm-backend" if flag or not variable else _BACKEND)
     raise_all(problems)
     return settings

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from projector.errors import InputError, Problem, Unsupported
-from projector.workload.declared import about_of
+from projector.workload.field_facts import about_of
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 

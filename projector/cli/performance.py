@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from projector.cli import memory as held
-from projector.cli import runs, slow, written
-from projector.cli.live import add_live, asked, kept, one_voice
+from projector.cli import runs, slow, start_files
+from projector.cli.live import add_live, asked, first_rank_prints, kept
 from projector.cli.options import add_selection, add_strict
 from projector.cli.parser import Parser, add_command, add_json, whole
 from projector.dataclass import dataclass
@@ -79,33 +79,33 @@ def register(parser: Parser) -> None:
     add_strict(group)
     slow.add_slow(group)
     runs.add_runs(group)
-    written.add_write(group)
+    start_files.add_write(group)
     group.add_argument("--trace", metavar="FILE", help="write the pipeline's timeline, for ui.perfetto.dev")
 
 
 def _run(options: argparse.Namespace) -> None:
     options.profiling_mode = options.profiling_mode or (BENCHMARK if options.benchmark_gpus else SIMULATE)
-    with kept(options), one_voice(asked(options)):
+    with kept(options), first_rank_prints(asked(options)):
         _show_projections(options)
 
 
 def _show_projections(options: argparse.Namespace) -> None:
     from projector.cli import as_json, document, report
-    from projector.cli.inputs import blamed, read_case
-    from projector.cli.layout import laid_out
+    from projector.cli.idle_keys import idle_flags, idle_keys
+    from projector.cli.inputs import naming_the_flag, read_case
+    from projector.cli.layout import with_layout
     from projector.cli.trace import write_trace
-    from projector.cli.unfelt import idle_flags, idle_keys
     from projector.io.terminal import show
 
     runs.prepare(options)
     case = read_case(options)
     user_runs = runs.read_own(options, _first_mode(options))
     case = user_runs.applied_to(case)
-    with blamed(options):
-        case = _with_vocabulary_range(laid_out(case, options))
+    with naming_the_flag(options):
+        case = _with_vocabulary_range(with_layout(case, options))
         run = _projections(case, options)
         if options.strict:
-            from projector.cli.leftover import refuse_assumed
+            from projector.cli.setting_remarks import refuse_assumed
 
             refuse_assumed(case.workload, run.first, case.assumed)
         simulated = run.by_mode.get(SIMULATE)
@@ -115,12 +115,12 @@ def _show_projections(options: argparse.Namespace) -> None:
         case = replace(case, known=case.known.after_timing(run.first, run.by_mode[BENCHMARK]))
     if options.trace:
         write_trace(run.first, options.trace)
-    paths = written.write(options.write, case, case.workload, options)
+    paths = start_files.write(options.write, case, case.workload, options)
     extras = _extras(case, options, run, user_runs)
     if options.json:
         as_json.write({**document.performance(case, run), **extras.values})
     else:
-        show((*report.performance(case, run, extras.help), *extras.blocks, *written.lines(paths, case, options)))
+        show((*report.performance(case, run, extras.help), *extras.blocks, *start_files.lines(paths, case, options)))
 
 
 def _with_vocabulary_range(case: Case) -> Case:

@@ -47,18 +47,18 @@ def register(parser: Parser) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     from projector.cli import as_json, plan_view
-    from projector.cli.inputs import blamed, collected, one_schedule, read_case
-    from projector.cli.layout import laid_out
-    from projector.cli.leftover import refuse_assumed
+    from projector.cli.inputs import naming_the_flag, one_schedule, or_none, read_case
+    from projector.cli.layout import with_layout
+    from projector.cli.setting_remarks import refuse_assumed
     from projector.io.terminal import show
     from projector.plan.assumptions import ASSUMPTIONS, assumed
     from projector.plan.plan import plan
 
     problems: list[Problem] = []
-    collected(problems, lambda: one_schedule(options, "projector performance compares them all"))
-    ranges = collected(problems, lambda: assumed(options.assume))
-    collected(problems, lambda: runs.prepare(options))
-    case = collected(problems, lambda: read_case(options))
+    or_none(problems, lambda: one_schedule(options, "projector performance compares them all"))
+    ranges = or_none(problems, lambda: assumed(options.assume))
+    or_none(problems, lambda: runs.prepare(options))
+    case = or_none(problems, lambda: read_case(options))
     if case is None or ranges is None or problems:
         raise InputError(problems)
     price, gpu = options.price, case.cluster.gpu.name
@@ -66,8 +66,8 @@ def _run(options: argparse.Namespace) -> None:
         raise InputError([Problem("--price", "", f"none of {gpu}", "price_per_gpu_hour, or one of it in price_by_gpu")])
     user_runs = runs.read_own(options)
     case = user_runs.applied_to(case)
-    with blamed(options):
-        case = laid_out(case, options)
+    with naming_the_flag(options):
+        case = with_layout(case, options)
         forecast = plan(
             case.workload,
             case.cluster,

@@ -9,7 +9,7 @@ from typing import Any
 from projector.cli import document, report
 from projector.cli.expected import expectation, sources
 from projector.cli.inputs import Case
-from projector.io.table import NONE, Column, Line, Table, figure, listed, percent, seconds, signed, text, values
+from projector.io.table import NONE, Column, Line, Table, figure, percent, seconds, signed, table_of, text, values
 from projector.plan.assumptions import WORDS, ends
 from projector.plan.forecast import DAY, HOUR, Forecast
 from projector.plan.goodput import daly, young
@@ -143,7 +143,7 @@ def _size_table(plan: Plan) -> Table:
     last = plan.sizes[-1]
     if last.refused:
         note += f" Not on {last.gpus:,}: {last.refused}."
-    return listed("On more GPUs", (size for size in plan.sizes if size.forecast is not None), columns, note)
+    return table_of("On more GPUs", (size for size in plan.sizes if size.forecast is not None), columns, note)
 
 
 _thousands = "{:,}".format
@@ -164,7 +164,7 @@ def _sensitivities(plan: Plan) -> Table:
         text("kind", "range.kind", minor=2),
     )
     note = "Change with one assumption at the ends of its range; --assume states other values, projector constants sources."
-    return listed("What moves it most", (each for each in plan.forecast.moved if each.most > 0), columns, note)
+    return table_of("What moves it most", (each for each in plan.forecast.moved if each.most > 0), columns, note)
 
 
 def _changes(pair: Sequence[float]) -> str:

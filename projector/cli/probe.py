@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from projector.cli import as_json
-from projector.cli.live import one_voice
+from projector.cli.live import first_rank_prints
 from projector.cli.parser import Parser, add_command, add_json, whole
 from projector.cli.record import add_timing, stopwatch, warn
 from projector.errors import InputError, Problem
@@ -42,19 +42,19 @@ def register(parser: Parser) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    with one_voice():
+    with first_rank_prints():
         _probe(options)
 
 
 def _probe(options: argparse.Namespace) -> None:
-    from projector.benchmark import launched
+    from projector.benchmark import launcher
     from projector.benchmark.device import open_device, slug
     from projector.benchmark.entry import entry
     from projector.benchmark.entry_files import write
     from projector.benchmark.record import writable
 
     device = open_device(options.device, options.threads)
-    if not launched.first():  # in collectives alone do others have a part
+    if not launcher.first():  # in collectives alone do others have a part
         if _times_collectives(device, options.collectives):
             _swept(device)
         return
@@ -93,9 +93,9 @@ def _times_collectives(device: Device, asked: bool | None) -> bool:
 
 def _swept(device: Device) -> Sequence[Swept]:
     """Times collectives between devices. Raises :class:`InputError` for several nodes: the fabric is that inside one."""
-    from projector.benchmark import collectives, launched
+    from projector.benchmark import collectives, launcher
 
-    job = launched.launched()
+    job = launcher.launched()
     if job and job.nodes > 1:
         expected = "one: a probe describes a host; projector record --kinds collectives times several"
         raise InputError([Problem("--collectives", "nodes", job.nodes, expected)])

@@ -13,13 +13,13 @@ from projector.dataclass import dataclass
 from projector.errors import Problem, nearest
 from projector.intake.megatron_recipe import recipe_fields
 from projector.intake.values import Reader, literal
-from projector.workload.checks import range_problems
 from projector.workload.fields import Field, field_of, fields
 from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping
 from projector.workload.schema import counted, parse_recipe
 from projector.workload.structure import to_mapping
 from projector.workload.validate import of_model
+from projector.workload.value_checks import range_problems
 
 #: Fields whose flags stand elsewhere, with more to them than the field's value.
 _OTHER_FLAGS = ("pipeline_schedule", "sync_free_stage")

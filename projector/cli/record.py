@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from projector.cli import as_json
-from projector.cli.live import one_voice
+from projector.cli.live import first_rank_prints
 from projector.cli.parser import Parser, add_command, add_json, quantity, whole
 from projector.kernels.tables import KINDS
 
@@ -103,12 +103,12 @@ def stopwatch(device: Device, options: argparse.Namespace) -> Stopwatch:
 
 
 def _run(options: argparse.Namespace) -> None:
-    with one_voice():
+    with first_rank_prints():
         _record(options)
 
 
 def _record(options: argparse.Namespace) -> None:
-    from projector.benchmark import launched
+    from projector.benchmark import launcher
     from projector.benchmark.device import open_device
 
     device = open_device(options.device, options.threads)
@@ -116,7 +116,7 @@ def _record(options: argparse.Namespace) -> None:
     with as_json.aside(options.json):
         if COLLECTIVES in options.kinds:
             content[COLLECTIVES] = _collectives(device, options)
-        kinds = [kind for kind in options.kinds if kind != COLLECTIVES and launched.first()]
+        kinds = [kind for kind in options.kinds if kind != COLLECTIVES and launcher.first()]
         content["kernels"] = _kernels(device, options, kinds) if kinds else {}
     if options.json:
         as_json.write(content)
@@ -142,7 +142,7 @@ def _kernels(device: Device, options: argparse.Namespace, kinds: Sequence[str]) 
 
 def _collectives(device: Device, options: argparse.Namespace) -> dict[str, object]:
     """Times collectives into a table beside those of kernels, since they say of a cluster what those say of a GPU."""
-    from projector.benchmark import collectives, launched
+    from projector.benchmark import collectives, launcher
 
     folder = Path(options.out) if options.out else _folder(device).parent.parent / "collectives"
     path = folder / f"{device.gpu}.csv"
@@ -153,7 +153,7 @@ def _collectives(device: Device, options: argparse.Namespace) -> dict[str, objec
         print(f"  {COLLECTIVES:<10} {planned} sizes among {collectives.here(device)} ranks")
         return {"planned": planned}
     swept = collectives.timed(device, options.largest_message, _BUDGET, skip=known_sizes)
-    if swept and launched.first():
+    if swept and launcher.first():
         collectives.add_rows(path, swept, device.software())
     spreads = [each.time.spread for each in swept]
     spread = f", median spread {statistics.median(spreads):.0%}" if spreads else ""

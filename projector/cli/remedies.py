@@ -7,7 +7,7 @@ from typing import Any
 
 from projector.cli import expected
 from projector.cli.inputs import Case
-from projector.io.table import Cell, Line, Table, figure, gib, listed, text, values
+from projector.io.table import Cell, Line, Table, figure, gib, table_of, text, values
 from projector.projection import Projection, project
 from projector.search.remedies import Remedies, Remedy, remedies
 
@@ -36,7 +36,7 @@ def lines(case: Case, result: Remedies) -> Iterator[Line | Table]:
             "cheapest: fewest GPU-seconds for the same tokens, of what fits before what is too close to tell. projector "
             "search, with the same flags, finds the best of all that fits; projector ask --gpus min the fewest GPUs."
         )
-        yield listed("Changes that make it fit, cheapest first", result.found, _columns(case), note)
+        yield table_of("Changes that make it fit, cheapest first", result.found, _columns(case), note)
         return
     yield Line(f"None of {result.tried} changes makes it fit. projector ask --gpus min finds the fewest GPUs.", "bad")
     if result.nearest is not None:

@@ -9,11 +9,11 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from projector.card import PARTS
-from projector.cli import expected, leftover
+from projector.cli import expected, setting_remarks
 from projector.cli.document import dp_scaling, most_hosts, rank_totals, stages, tokens_per_second
 from projector.cli.inputs import Case
 from projector.expectation import memory_grade
-from projector.io.table import Cell, Column, Line, Table, figure, gib, listed, number1, percent, seconds, text
+from projector.io.table import Cell, Column, Line, Table, figure, gib, number1, percent, seconds, table_of, text
 from projector.memory.modules import by_module
 from projector.projection import Projection
 from projector.settle import launch
@@ -116,7 +116,7 @@ def _mode_table(projections: Projections) -> Table:
     )
     modes = {**projections.by_mode, **dict.fromkeys(projections.refused)}
     rows = ({"mode": mode, "projection": projection} for mode, projection in modes.items())
-    return listed("Projection", rows, columns, " ".join(notes))
+    return table_of("Projection", rows, columns, " ".join(notes))
 
 
 def _job_line(case: Case, projection: Projection) -> Line:
@@ -159,7 +159,7 @@ def by_framework(
     others = (f"Not in {framework}: schedules that it does not run", "")
     for runs, (words, below) in ((True, (f"{title} that {framework} runs", note)), (False, others)):
         if shown := [row for row in rows if row.runs is runs]:
-            yield listed(words, shown, columns, below)
+            yield table_of(words, shown, columns, below)
     reasons: dict[str, list[str]] = {}
     for row in rows:
         if row.projection is None:
@@ -268,7 +268,7 @@ def _rank_table(case: Case, projection: Projection) -> Table:
     note = (
         "allocated: live tensors; reserved: with the allocator's cache; device: with context and communication buffers."
     )
-    return listed("Peak memory of every pipeline rank, GiB", plan.ranks, columns, note)
+    return table_of("Peak memory of every pipeline rank, GiB", plan.ranks, columns, note)
 
 
 def _module_bytes(bytes_by_rank: Sequence[Mapping[str, float]], name: str, rank: int) -> float | None:
@@ -297,7 +297,7 @@ def _module_table(projection: Projection, by_rank: Sequence[Mapping[str, float]]
         "head: norm, logits, loss; experts: with router, exchange and shared experts; between: what enters stages and "
         "recomputed layers"
     )
-    return listed("Activations that one micro-batch keeps, by module, GiB", range(len(by_rank)), columns, f"{note}.")
+    return table_of("Activations that one micro-batch keeps, by module, GiB", range(len(by_rank)), columns, f"{note}.")
 
 
 def verdict(case: Case, projection: Projection) -> Line:
@@ -311,16 +311,16 @@ def verdict(case: Case, projection: Projection) -> Line:
 
 
 def remarks(case: Case, projection: Projection) -> Iterator[Line]:
-    settled, dropout = projection.resolved.workload, leftover.unpriced_dropout(projection.resolved)
-    left = leftover.left_open(case.workload, projection.resolved, case.cluster.gpu.arch)
+    settled, dropout = projection.resolved.workload, setting_remarks.unpriced_dropout(projection.resolved)
+    left = setting_remarks.left_open(case.workload, projection.resolved, case.cluster.gpu.arch)
     for name, items in (
-        ("Assumed", (*case.assumed, *projection.assumed, *launch.foreign(settled))),
-        ("Assumed where nothing is said", leftover.open_remark(left, case.workload, projection, case.settings)),
-        ("Without effect", (*leftover.moot_remark(case.workload.recipe, settled.recipe), *case.moot)),
+        ("Assumed", (*case.assumed, *projection.assumed, *launch.unsupported_by_framework(settled))),
+        ("Assumed where nothing is said", setting_remarks.open_remark(left, case.workload, projection, case.settings)),
+        ("Without effect", (*setting_remarks.moot_remark(case.workload.recipe, settled.recipe), *case.moot)),
         ("Set", (*case.changes, *projection.settings)),
         ("Cluster", case.notes),
-        ("Not modelled", leftover.unmodelled_remark((*case.unmodelled, *dropout))),
-        ("Not used", leftover.ignored_remark(case.ignored)),
+        ("Not modelled", setting_remarks.unmodelled_remark((*case.unmodelled, *dropout))),
+        ("Not used", setting_remarks.ignored_remark(case.ignored)),
     ):
         for item in items:
             yield Line(f"{name}: {item}", "dim")

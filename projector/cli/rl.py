@@ -66,16 +66,16 @@ def register(parser: Parser) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     from projector.cli import as_json, document
-    from projector.cli.inputs import blamed, read_case
-    from projector.cli.layout import laid_out
-    from projector.cli.leftover import refuse_assumed
+    from projector.cli.inputs import naming_the_flag, read_case
+    from projector.cli.layout import with_layout
+    from projector.cli.setting_remarks import refuse_assumed
     from projector.io.terminal import show
     from projector.plan.rl import Rollout, rl_step
 
     if options.ahead and options.rollout_gpus is None:
         raise InputError([Problem("--ahead", "", "no --rollout-gpus", "GPUs of their own that generate meanwhile")])
     _follow(options)
-    case = laid_out(read_case(options), options)
+    case = with_layout(read_case(options), options)
     rollout = Rollout(
         prompts=options.prompts,
         samples=options.samples,
@@ -86,7 +86,7 @@ def _run(options: argparse.Namespace) -> None:
         apart=options.rollout_gpus is not None,
         ahead=options.ahead,
     )
-    with blamed(options):
+    with naming_the_flag(options):
         step = rl_step(
             case.workload,
             case.cluster,
@@ -130,7 +130,7 @@ def _follow(options: argparse.Namespace) -> None:
 
 def _page(case: Case, step: RlStep) -> Iterator[Line | Table]:
     from projector.cli import expected, report
-    from projector.io.table import Line, figure, listed, percent, seconds, text
+    from projector.io.table import Line, figure, percent, seconds, table_of, text
 
     rollout, work = step.rollout, step.made.resolved.workload
     yield from report.head(case, step.made)
@@ -148,7 +148,7 @@ def _page(case: Case, step: RlStep) -> Iterator[Line | Table]:
         figure("share", lambda row: row[1] / sum(step.parts.values()), percent),
         text("rests on", lambda row: row[2]),
     )
-    yield listed("Parts of a step", rows, columns)
+    yield table_of("Parts of a step", rows, columns)
     yield Line("")
     if rollout.ahead:
         yield Line(

@@ -169,7 +169,7 @@ def _projected(
     name: str, options: argparse.Namespace, config: str, loaded: Loaded | None, seconds: float, mode: str
 ) -> MeasuredRun:
     """Projects a run as its file states it, with the flags that say what the file does not."""
-    from projector.cli.inputs import blamed, read_case
+    from projector.cli.inputs import naming_the_flag, read_case
     from projector.cli.source import read_source
     from projector.expectation import Knowledge
     from projector.posterior import Run
@@ -187,7 +187,7 @@ def _projected(
         setattr(run_options, option, getattr(options, option, None))
     case = read_case(run_options)
     try:
-        with blamed(run_options):
+        with naming_the_flag(run_options):
             projection = project(case.workload, case.cluster, mode, settings=case.settings)
     except Unsupported as error:
         raise Unsupported(f"{config}: {error}") from None

@@ -43,13 +43,13 @@ def _run(options: argparse.Namespace) -> None:
     from projector.cli import as_json, schedules_view
     from projector.cli.changes import AUTO
     from projector.cli.comparison import best, compare, single
-    from projector.cli.inputs import blamed, read_case
+    from projector.cli.inputs import naming_the_flag, read_case
     from projector.errors import Unsupported
     from projector.io.terminal import show
 
     case = read_case(options)
     name = options.pipeline_schedule_algorithm
-    with blamed(options):
+    with naming_the_flag(options):
         # One schedule by its name is shown alone; otherwise all are, and what is wrong with all of them is said.
         single_schedule = name not in (None, AUTO, "all")
         rows: tuple[Row, ...] = (single(case),) if single_schedule else compare(case)

@@ -16,12 +16,12 @@ from projector.io.table import (
     Table,
     figure,
     gib,
-    listed,
     number,
     number0,
     number1,
     percent,
     seconds,
+    table_of,
     text,
     values,
 )
@@ -106,7 +106,7 @@ def _rank_table(case: Case, projection: Projection) -> Table:
         figure("peak allocated", lambda rank: ranks[rank].allocated, gib),
         figure("peak device", lambda rank: devices[rank], gib),
     )
-    return listed(f"Ranks of {timeline.compiled.schedule.name}", range(len(ranks)), columns)
+    return table_of(f"Ranks of {timeline.compiled.schedule.name}", range(len(ranks)), columns)
 
 
 def _entry(case: Case, row: Row) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from projector.cli import runs, written
+from projector.cli import runs, start_files
 from projector.cli.layout import add_budget, jobs, sizes
 from projector.cli.options import add_selection
 from projector.cli.parser import Parser, add_command, add_json, price, quantity, whole, wrapped
@@ -17,7 +17,7 @@ from projector.search.page import add_pictures, pictures
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
     from projector.hardware.types import Gpu
-    from projector.search.found import Found, Limits
+    from projector.search.found import Limits, SearchResult
     from projector.search.objective import Objective
     from projector.search.space import Space
 
@@ -62,14 +62,14 @@ def register(parser: Parser) -> None:
     add("--top", type=whole(1, 1000), default=10, metavar="N", help="configurations to show; default: 10")
     add_budget(group)
     out = parser.add_argument_group("what comes out")
-    written.add_write(out)
+    start_files.add_write(out)
     add_pictures(out, "pictures: time against memory, where time goes")
     add_json(out)
 
 
 def _run(options: argparse.Namespace) -> None:
     from projector.cli import as_json, command, search_view
-    from projector.cli.inputs import blamed, read_case
+    from projector.cli.inputs import naming_the_flag, read_case
     from projector.io.terminal import show
     from projector.search import plots
 
@@ -80,7 +80,7 @@ def _run(options: argparse.Namespace) -> None:
         options.gpus = options.max_gpus or 1  # their number need not be stated where their most is
     user_runs = runs.read_own(options)
     case = user_runs.applied_to(read_case(options))
-    with blamed(options):
+    with naming_the_flag(options):
         counts = [_gpu_counts(case, options)]
         if options.fewest_gpus or gpus_open:  # where nothing is said, from a host up
             fewest = case.workload.gpus if gpus_open else 1
@@ -100,7 +100,7 @@ def _run(options: argparse.Namespace) -> None:
             refused = unfit(result, case.cluster, options.memory_margin, case.settings)
             if options.json:
                 raise refused
-            show(search_view.misfit(case, refused), sys.stderr)
+            show(search_view.why_nothing_fits(case, refused), sys.stderr)
             raise InputError([])
     start = command.words(case, result.best[0].workload, options)
     shown = partial(search_view.as_page, case, result, options.top, wrapped(start))
@@ -112,8 +112,8 @@ def _run(options: argparse.Namespace) -> None:
         show(runs.lines(user_runs))
     title = f"{case.workload.model.name} on {case.cluster.name}"
     pictures(options, f"Search: {title}", shown(), lambda: plots.figures(result, title))
-    paths, which = written.write_best(case, result, options)
-    show(() if options.json else written.lines(paths, case, options, which))
+    paths, which = start_files.write_best(case, result, options)
+    show(() if options.json else start_files.lines(paths, case, options, which))
 
 
 def _limits(options: argparse.Namespace) -> Limits:
@@ -164,7 +164,7 @@ def _typed_values(texts: list[str], flag: str, problems: list[Problem], gpu: Gpu
             continue
         words = [word.strip() for word in listed.split(",") if word.strip()]
         if not words and flag == "--vary":
-            runnable = [word for word in field.choices if not capable.beyond(gpu, {field.key: word})]
+            runnable = [word for word in field.choices if not capable.field_problems(gpu, {field.key: word})]
             words = ["true", "false"] if field.kind is bool else runnable
         open_words = () if field.kind is str and not field.many else ("none",)
         values = [
@@ -181,7 +181,7 @@ def _typed_values(texts: list[str], flag: str, problems: list[Problem], gpu: Gpu
     return values_of
 
 
-def _search(case: Case, options: argparse.Namespace, space: Space, limits: Limits) -> Found:
+def _search(case: Case, options: argparse.Namespace, space: Space, limits: Limits) -> SearchResult:
     from projector.io.progress import progress
     from projector.search.found import search
 

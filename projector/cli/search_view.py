@@ -9,18 +9,18 @@ from typing import Any
 from projector.cli import expected
 from projector.cli.inputs import Case
 from projector.errors import InputError
-from projector.io.table import Line, Table, factor, figure, gib, listed, number1, seconds, signed, text, values
+from projector.io.table import Line, Table, factor, figure, gib, number1, seconds, signed, table_of, text, values
 from projector.search.axes import Option
 from projector.search.first_run import FirstRun, first_run
-from projector.search.found import Best, Found
-from projector.search.nodes import Hit
+from projector.search.found import Best, SearchResult
+from projector.search.nodes import Candidate
 from projector.search.words import words
 from projector.workload.structure import to_mapping
 
 _MOVES = 4  # parts of the step in the sentence on the next layout
 
 
-def as_page(case: Case, result: Found, top: int, start: Sequence[str]) -> Iterator[Line | Table]:
+def as_page(case: Case, result: SearchResult, top: int, start: Sequence[str]) -> Iterator[Line | Table]:
     """Yields what ``projector search`` shows; ``start``: the lines of the command that goes on with the best."""
     sizes, recipe = (
         sorted({best.workload.gpus for best in result.best}),
@@ -51,7 +51,7 @@ def as_page(case: Case, result: Found, top: int, start: Sequence[str]) -> Iterat
     yield from map(Line, start)
 
 
-def counted(result: Found) -> str:
+def counted(result: SearchResult) -> str:
     """Returns in a sentence what became of the combinations."""
     c = result.counts
     return (
@@ -60,7 +60,7 @@ def counted(result: Found) -> str:
     )
 
 
-def exactness(result: Found) -> str:
+def exactness(result: SearchResult) -> str:
     """Returns in a sentence how far the best found can be from the best of all."""
     if result.gap is None:
         most = f"; none can be more than {_times(result.most)} as fast (all GPUs at peak rate)" if result.most else ""
@@ -76,7 +76,7 @@ def _times(gap: float) -> str:
     return f"{1 / (1 - gap):.2f} times"
 
 
-def misfit(case: Case, refused: InputError) -> Iterator[Line]:
+def why_nothing_fits(case: Case, refused: InputError) -> Iterator[Line]:
     """Yields what :func:`projector.search.unfit.unfit` says of a space of which nothing could be projected, in
     sentences."""
     work, gpu = case.workload, case.cluster.gpu
@@ -100,7 +100,7 @@ def misfit(case: Case, refused: InputError) -> Iterator[Line]:
         yield Line("projector ask --gpus min finds the fewest GPUs on which any layout fits")
 
 
-def too_close(result: Found) -> str:
+def too_close(result: SearchResult) -> str:
     """Returns in a sentence what is faster and may fit, or that nothing surely fits."""
     if result.close is None:
         near = 100 * result.best[0].projection.memory.tolerance
@@ -109,14 +109,14 @@ def too_close(result: Found) -> str:
     return f"{gain} with {words(result.close.fields)}; whether that fits is {result.close.projection.memory.words}."
 
 
-def _told_apart_sentence(result: Found) -> str:
+def _told_apart_sentence(result: SearchResult) -> str:
     shown = len(result.best)
     if result.alike == 1:
         return "The best is told apart from all others that are shown."
     return f"{result.alike} of the {shown} shown cannot be told apart: the interval of the ratio of their steps has 1 in it."
 
 
-def surest(case: Case, result: Found) -> str:
+def surest(case: Case, result: SearchResult) -> str:
     """Returns in a sentence which of the best is the safest bet: the fastest at the slow end of its 90 % interval."""
 
     def slowest_step(each: Best) -> float:
@@ -134,7 +134,7 @@ def surest(case: Case, result: Found) -> str:
     )
 
 
-def measure_first(case: Case, result: Found) -> FirstRun:
+def measure_first(case: Case, result: SearchResult) -> FirstRun:
     """Returns the measurement that would narrow most what is expected of the layouts shown."""
     return first_run(result.best, case.cluster, case.known, case.assumed, case.settings)
 
@@ -146,7 +146,7 @@ def _first_sentence(run: FirstRun, gpus: int) -> str:
     return sentence if run.gpus == gpus else f"{sentence}; on all {gpus}, to {factor(run.whole)}"
 
 
-def _best_table(case: Case, result: Found, top: int) -> Table:
+def _best_table(case: Case, result: SearchResult, top: int) -> Table:
     several = len({each.workload.gpus for each in result.best}) > 1
     columns = (
         text("configuration", lambda hit: (f"{hit.workload.gpus} GPUs, " if several else "") + words(hit.fields)),
@@ -162,20 +162,20 @@ def _best_table(case: Case, result: Found, top: int) -> Table:
         text("memory", "projection.memory.status", minor=1),
     )
     note = "against best: as measured runs let expect the ratio of the two, with its 90 % interval"
-    return listed("Best configurations", result.best[:top], columns, note)
+    return table_of("Best configurations", result.best[:top], columns, note)
 
 
-def _next_sentence(result: Found) -> str:
+def _next_sentence(result: SearchResult) -> str:
     assert result.next is not None
     moves = [(name, value) for name, value in result.moved.items() if abs(value) > 0][:_MOVES]
     changes = ", ".join(f"{name.removesuffix('_s')} {value:+.3f} s" for name, value in moves)
     return f"The next layout ({words(result.next.fields)}) takes, for the tokens of one step of the best: {changes}."
 
 
-def _front_table(result: Found, case: Case) -> Table:
+def _front_table(result: SearchResult, case: Case) -> Table:
     tokens = case.workload.tokens_per_step
 
-    def gpus(hit: Hit) -> int:
+    def gpus(hit: Candidate) -> int:
         return int(hit.fields.get("gpus", case.workload.gpus))
 
     several = len({gpus(hit) for hit in result.front}) > 1
@@ -192,19 +192,19 @@ def _front_table(result: Found, case: Case) -> Table:
         "--objective memory finds the least"
     )
     what = "Time, GPU-hours (money and energy go with them) and memory" if several else "Time against memory"
-    return listed(f"{what}: of what was projected, no other is better in all", result.front, columns, note)
+    return table_of(f"{what}: of what was projected, no other is better in all", result.front, columns, note)
 
 
-def _binding_table(result: Found) -> Table:
+def _binding_table(result: SearchResult) -> Table:
     columns = (
         text("a tenth more of", "resource"),
         figure("gain", lambda each: signed(each.gain, 2)),
         text("with", lambda each: ", ".join(f"{name} {value}" for name, value in each.changes), minor=1),
     )
-    return listed("What binds the best", result.binding, columns, "host: by its share of the step")
+    return table_of("What binds the best", result.binding, columns, "host: by its share of the step")
 
 
-def as_document(case: Case, result: Found, objective: str, start: Sequence[str]) -> dict[str, Any]:
+def as_document(case: Case, result: SearchResult, objective: str, start: Sequence[str]) -> dict[str, Any]:
     """Returns the whole answer as JSON values."""
     return {
         "schema_version": 1,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from projector.card import PARTS
 from projector.errors import Problem, raise_all
-from projector.io.table import Line, Table, figure, listed, seconds, signed, text
+from projector.io.table import Line, Table, figure, seconds, signed, table_of, text
 
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
     from projector.projection import Projection
     from projector.step.run import Step
-    from projector.step.straggler import Slow
+    from projector.step.straggler import Stragglers
 
 _MOST = 1000.0
 _LEAST = 1e-9  # share of a step below which a part has not moved
@@ -30,9 +30,9 @@ def add_slow(group: Any) -> None:
         group.add_argument(flag, action="append", default=[], metavar=metavar, help=help)
 
 
-def stated(options: argparse.Namespace) -> Slow | None:
+def stated(options: argparse.Namespace) -> Stragglers | None:
     """Returns what the flags say is slow; None where they say nothing. Raises :class:`InputError` with every mistake."""
-    from projector.step.straggler import LINKS, Slow
+    from projector.step.straggler import LINKS, Stragglers
 
     problems: list[Problem] = []
     ranks: dict[int, float] = {}
@@ -50,7 +50,7 @@ def stated(options: argparse.Namespace) -> Slow | None:
         elif factor:
             links[name] = factor
     raise_all(problems)
-    return Slow(ranks=ranks, links=links) if ranks or links else None
+    return Stragglers(ranks=ranks, links=links) if ranks or links else None
 
 
 def _name_and_factor(flag: str, word: str, problems: list[Problem]) -> tuple[str, float]:
@@ -66,7 +66,7 @@ def _name_and_factor(flag: str, word: str, problems: list[Problem]) -> tuple[str
     return name, 0.0
 
 
-def table(slow: Slow, before: Step, after: Step) -> Iterator[Line | Table]:
+def table(slow: Stragglers, before: Step, after: Step) -> Iterator[Line | Table]:
     """Yields every part of the step that changes, and what becomes of the run."""
     slow_parts = [f"pipeline rank {rank} × {factor:g}" for rank, factor in slow.ranks.items()]
     slow_parts += [f"{name} links × {factor:g}" for name, factor in slow.links.items()]
@@ -79,7 +79,7 @@ def table(slow: Slow, before: Step, after: Step) -> Iterator[Line | Table]:
         figure("of the step", lambda row: signed((row[2] - row[1]) / before.seconds)),
     )
     rows = [*changed, ("step", before.seconds, after.seconds)]
-    yield listed(f"If slow: {', '.join(slow_parts)}", rows, columns, _sentence(before, after))
+    yield table_of(f"If slow: {', '.join(slow_parts)}", rows, columns, _sentence(before, after))
 
 
 def _sentence(before: Step, after: Step) -> str:
@@ -94,7 +94,7 @@ def _sentence(before: Step, after: Step) -> str:
     )
 
 
-def as_document(slow: Slow, before: Step, after: Step) -> dict[str, object]:
+def as_document(slow: Stragglers, before: Step, after: Step) -> dict[str, object]:
     return {
         "ranks": {str(rank): factor for rank, factor in slow.ranks.items()},
         "links": dict(slow.links),
@@ -106,8 +106,8 @@ def as_document(slow: Slow, before: Step, after: Step) -> dict[str, object]:
     }
 
 
-def steps(slow: Slow, case: Case, projection: Projection, mode: str) -> tuple[Step, Step]:
+def steps(slow: Stragglers, case: Case, projection: Projection, mode: str) -> tuple[Step, Step]:
     """Returns the step without and with ``slow``. Raises :class:`InputError` for a rank or a link that the run has not."""
-    from projector.step.straggler import disturbed
+    from projector.step.straggler import with_stragglers
 
-    return disturbed(projection.resolved, case.cluster, mode, case.settings, slow)
+    return with_stragglers(projection.resolved, case.cluster, mode, case.settings, slow)

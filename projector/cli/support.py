@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from projector.cli.parser import Parser, add_command, add_json
 from projector.errors import InputError, Problem, nearest
-from projector.io.table import Line, Table, listed, text
+from projector.io.table import Line, Table, table_of, text
 
 if TYPE_CHECKING:
     from projector.hardware.types import Cluster
@@ -113,7 +113,7 @@ def _page(model: Model, cluster: Cluster, framework: str, support: Support) -> I
         text("since", lambda answer: answer.since, minor=1),
     )
     note = "Since: the first month of builds that have it, where a table tells. Sources: --json."
-    yield listed("What it can", support.answers, columns, note)
+    yield table_of("What it can", support.answers, columns, note)
     yield Line("")
     counts = measured(gpu.name, framework)
     words = {"both": f"{framework} on {gpu.name}", "gpu": f"{gpu.name} in all", "framework": f"{framework} in all"}

@@ -105,7 +105,7 @@ def _with_whole_runs(best: Frame, points: Grid, price: Price | None) -> Frame:
 def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) -> Iterator[Line | Table]:
     from math import log
 
-    from projector.io.table import Line, factor, figure, gib, listed, number1, percent, seconds, text
+    from projector.io.table import Line, factor, figure, gib, number1, percent, seconds, table_of, text
     from projector.search.sweep.study import layout
     from projector.search.words import brief
 
@@ -146,7 +146,7 @@ def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) ->
     note += f"; figures: {', '.join(places)}" if places else ""
     rows = (row for _, row in best.iterrows())
     subject = f"{models[0]}: the fastest point of each" if len(models) == 1 else "The fastest point of each model,"
-    yield listed(f"{subject} system and number of GPUs", rows, columns, note)
+    yield table_of(f"{subject} system and number of GPUs", rows, columns, note)
 
 
 def _document(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) -> dict[str, Any]:

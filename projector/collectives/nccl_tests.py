@@ -49,7 +49,7 @@ _LEAST_RATE = parameter(
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class CollectiveTest:
     """One test: seconds by bytes, ascending, of a kind of collective on ``ranks`` ranks over ``hosts`` hosts.
 
     ``algorithm``: forced by ``NCCL_ALGO``, or empty; ``device``: the driver's title of the GPU; ``one_thread``: one
@@ -78,7 +78,7 @@ def busbw(kind: str, ranks: int) -> float:
     return (2.0 if kind == "all_reduce" else 1.0) * (ranks - 1) / ranks
 
 
-def read(paths: Iterable[Path], on: tuple[int, int] | None = None) -> tuple[Swept, ...]:
+def read(paths: Iterable[Path], on: tuple[int, int] | None = None) -> tuple[CollectiveTest, ...]:
     """Returns every test of every file. ``on``: hosts and GPUs of each host, for tests that list no ranks. Raises
     InputError with every mistake in them."""
     problems: list[Problem] = []
@@ -87,7 +87,7 @@ def read(paths: Iterable[Path], on: tuple[int, int] | None = None) -> tuple[Swep
     return tuple(tests)
 
 
-def usual_cluster(tests: Iterable[Swept]) -> str:
+def usual_cluster(tests: Iterable[CollectiveTest]) -> str:
     """Returns the usual cluster of the device that all tests name. Raises InputError without one known device."""
     devices = sorted({swept.device or "no device named" for swept in tests})
     gpu = catalogue.find_gpu(devices[0]) if len(devices) == 1 else None
@@ -96,7 +96,7 @@ def usual_cluster(tests: Iterable[Swept]) -> str:
     return catalogue.default_cluster(gpu).name
 
 
-def _tests(path: Path, on: tuple[int, int] | None, problems: list[Problem]) -> list[Swept]:
+def _tests(path: Path, on: tuple[int, int] | None, problems: list[Problem]) -> list[CollectiveTest]:
     lines = read_text(path).splitlines()
     starts = [number for number, line in enumerate(lines) if _START.search(line)]
     if not starts:
@@ -119,7 +119,9 @@ class _Unclear(Exception):
     """A test that cannot be read: its arguments are the key, what was found and what was expected."""
 
 
-def _test(before: Sequence[str], lines: Sequence[str], where: str, stem: str, on: tuple[int, int] | None) -> Swept:
+def _test(
+    before: Sequence[str], lines: Sequence[str], where: str, stem: str, on: tuple[int, int] | None
+) -> CollectiveTest:
     start = _START.search(lines[0])
     assert start is not None
     ranks, hosts, device = _ranks(lines, on)
@@ -131,7 +133,7 @@ def _test(before: Sequence[str], lines: Sequence[str], where: str, stem: str, on
     ended = [name for line in lines for name in _ENDED.findall(line)]
     forced = [name for line in (*before, *lines) for name in _FORCED.findall(line)]
     by_size = grouped((row.bytes, row.seconds) for row in rows)
-    return Swept(
+    return CollectiveTest(
         where=where,
         kind=_kind((ended or named or file)[-1:], rows, ranks),
         ranks=ranks,

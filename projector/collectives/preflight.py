@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import median
 
 from projector.collectives import nccl_tests
-from projector.collectives.nccl_tests import Swept
+from projector.collectives.nccl_tests import CollectiveTest
 from projector.dataclass import dataclass
-from projector.errors import Problem, adding_to, raise_all
+from projector.errors import Problem, collecting_into, raise_all
 from projector.io.files import read_text
 from projector.parameter import parameter
 
@@ -32,7 +32,7 @@ _BEHIND_GROUP = parameter(
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class Straggler:
     """A device or group slower than the median of its kind: ``what`` and where, ``ranks``, ``share`` of the median rate."""
 
     what: str
@@ -53,13 +53,15 @@ def is_report(text: str) -> bool:
     return any(_TITLE.match(line) or _PRODUCTS.match(line) for line in text.splitlines())
 
 
-def read(paths: Iterable[Path], on: tuple[int, int] | None = None) -> tuple[tuple[Swept, ...], tuple[Behind, ...]]:
+def read(
+    paths: Iterable[Path], on: tuple[int, int] | None = None
+) -> tuple[tuple[CollectiveTest, ...], tuple[Straggler, ...]]:
     """Returns every test of every file, reports and output of nccl-tests, and what falls behind in the reports.
 
     ``on``: see :func:`nccl_tests.read`. Raises :class:`InputError` with every mistake.
     """
     problems: list[Problem] = []
-    tests, behind, printed = list[Swept](), list[Behind](), list[Path]()
+    tests, behind, printed = list[CollectiveTest](), list[Straggler](), list[Path]()
     for path in paths:
         text = read_text(path)
         if is_report(text):
@@ -68,15 +70,15 @@ def read(paths: Iterable[Path], on: tuple[int, int] | None = None) -> tuple[tupl
             behind += slow
         else:
             printed.append(path)
-    with adding_to(problems):
+    with collecting_into(problems):
         tests += nccl_tests.read(printed, on)
     raise_all(problems)
     return tuple(tests), tuple(behind)
 
 
-def _report(text: str, path: Path, problems: list[Problem]) -> tuple[list[Swept], list[Behind]]:
+def _report(text: str, path: Path, problems: list[Problem]) -> tuple[list[CollectiveTest], list[Straggler]]:
     lines = text.splitlines()
-    tests, behind = list[Swept](), list[Behind]()
+    tests, behind = list[CollectiveTest](), list[Straggler]()
     for number, line in enumerate(lines):
         where = f"{path}:{number + 1}"
         try:
@@ -123,7 +125,7 @@ def _ranks(text: str) -> tuple[int, ...]:
     return tuple(ranks)
 
 
-def _swept(title: re.Match[str], heads: Sequence[str], rows: Sequence[_Row], where: str) -> list[Swept]:
+def _swept(title: re.Match[str], heads: Sequence[str], rows: Sequence[_Row], where: str) -> list[CollectiveTest]:
     """Returns one test: the median of the groups that are as large as the title says."""
     kind, ranks = _KINDS.get(title[2]), len(rows[0].ranks)
     sizes = [_SIZE.fullmatch(head) for head in heads]
@@ -138,11 +140,15 @@ def _swept(title: re.Match[str], heads: Sequence[str], rows: Sequence[_Row], whe
         )
     )
     hosts = int(title[3]) if title[1] == "Inter" else 1
-    return [Swept(where, kind, ranks, hosts, "", "", False, seconds)] if ranks % hosts == 0 and ranks > 1 else []
+    return (
+        [CollectiveTest(where, kind, ranks, hosts, "", "", False, seconds)] if ranks % hosts == 0 and ranks > 1 else []
+    )
 
 
-def _slow(what: str, rows: Sequence[_Row], least: float, inverse: bool = False) -> list[Behind]:
+def _slow(what: str, rows: Sequence[_Row], least: float, inverse: bool = False) -> list[Straggler]:
     """Returns the rows whose rate of the largest size (``inverse``: seconds) is less than ``least`` of the median's."""
     usual = median(row.values[-1] for row in rows)
     shares = [usual / row.values[-1] if inverse else row.values[-1] / usual for row in rows]
-    return [Behind(what, row.host, row.ranks, share) for row, share in zip(rows, shares, strict=True) if share < least]
+    return [
+        Straggler(what, row.host, row.ranks, share) for row, share in zip(rows, shares, strict=True) if share < least
+    ]

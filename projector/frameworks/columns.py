@@ -53,7 +53,7 @@ class Runs:
     def groups(self, those: Rows | None = None) -> Iterator[tuple[Resolved, Rows]]:
         """Yields a run of each group, and the runs (of ``those``) that belong to it."""
         rows = np.arange(len(self)) if those is None else those
-        for those in parted(rows, self.group[rows]):
+        for those in split_by_label(rows, self.group[rows]):
             yield self.ones[self.group[those[0]]], those
 
     @cached_property
@@ -65,7 +65,7 @@ class Runs:
         return found
 
 
-def parted(those: Rows, labels: NDArray[Any]) -> Iterator[Rows]:
+def split_by_label(those: Rows, labels: NDArray[Any]) -> Iterator[Rows]:
     """Yields the rows of ``those`` that share a label, label by label."""
     if len(those):
         order = np.argsort(labels, kind="stable")
@@ -116,7 +116,7 @@ class Layouts:
         return found
 
 
-def laid_out(
+def built_in_groups(
     runs: Runs, alike: Callable[[Resolved], Hashable], build: Callable[[Layouts, Rows], T], wide: int
 ) -> Iterator[tuple[Rows, T | InputError | Unsupported]]:
     """Yields what ``build`` makes of runs with an equal ``alike`` key that take the same branches, at most ``wide`` at
@@ -142,7 +142,7 @@ def laid_out(
             yield from ((group[own], made) for own, made in trace(known, len(group)))
 
 
-def numbered(every: Sequence[Sequence[tuple[T, int]]], place: Rows) -> tuple[tuple[T, Any], ...]:
+def counted_columns(every: Sequence[Sequence[tuple[T, int]]], place: Rows) -> tuple[tuple[T, Any], ...]:
     """Returns lists of the same things with their counts as one list whose counts are columns: every row has those of
     the list at ``place``."""
     counts = np.array([[number for _, number in each] for each in every]).reshape(len(every), -1)[place]

@@ -12,7 +12,7 @@ from typing import Any
 from projector.errors import InputError, Problem, raise_all
 from projector.frameworks.profiles_io import load
 from projector.frameworks.types import Framework, Resolved
-from projector.mechanisms.attention_kernels import epoch
+from projector.mechanisms.attention_kernels import build_month
 from projector.mechanisms.execution import Execution, merged
 from projector.mechanisms.fusion import MATERIALISED
 from projector.memo import BoundedCache, evolve
@@ -205,7 +205,7 @@ def _attention(execution: Execution, workload: Workload, recipe: Recipe, arch: s
     """Sets the stack's date, and Primus-Turbo's attention on AMD: AITER's kernels, whose dQ atomics its scripts keep in
     fp32 on gfx942, and Triton's where a head has a learned sink (AMD-AGI/Primus
     primus/backends/megatron/core/extensions/primus_turbo.py)."""
-    dated = execution.evolve(kernels={"built": epoch(workload.framework_date)})
+    dated = execution.evolve(kernels={"built": build_month(workload.framework_date)})
     if not recipe.use_turbo_attention or execution.kernels.attention not in _ROCM_ATTENTION:
         return dated
     family = "triton" if workload.model.attention_sinks else "aiter_python" if arch == "gfx950" else "aiter"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from projector.frameworks.types import Resolved
 from projector.memo import evolve
 from projector.size import column, raw
-from projector.workload.declared import about_of
+from projector.workload.field_facts import about_of
 from projector.workload.recipe import Recipe
 
 _TOLD = about_of(Recipe)
@@ -49,7 +49,7 @@ _switches = attrgetter(*(name for name in _SEEN if name not in {*SIZES, "recompu
 _numbers = attrgetter(*(f"recipe.{name}" for name in _NUMBERS), "gpus")
 
 
-def but_for_sizes(resolved: Resolved) -> Hashable:
+def layer_key(resolved: Resolved) -> Hashable:
     """Returns a key of runs whose layers differ in numbers alone: their :data:`SIZES`, and how many ranks there are. A
     stage's composition says how many layers are recomputed, except where layers are replayed together."""
     workload, recipe = resolved.workload, resolved.workload.recipe
@@ -57,20 +57,20 @@ def but_for_sizes(resolved: Resolved) -> Hashable:
     return workload.model, workload.framework, resolved.execution, _switches(recipe), together, _host(resolved)
 
 
-def built_together(resolved: Resolved) -> Hashable:
-    """Returns a key of runs with equal :func:`but_for_sizes` whose sizes, as a rule, give a layer the same operators:
+def build_key(resolved: Resolved) -> Hashable:
+    """Returns a key of runs with equal :func:`layer_key` whose sizes, as a rule, give a layer the same operators:
     other runs would be split apart (:mod:`projector.size`) in every build, each time after half a layer."""
     recipe = resolved.workload.recipe
-    return but_for_sizes(resolved), recipe.tp == 1, recipe.cp
+    return layer_key(resolved), recipe.tp == 1, recipe.cp
 
 
-def but_for_passing(resolved: Resolved) -> Hashable:
+def weight_key(resolved: Resolved) -> Hashable:
     """Returns a key of runs whose ranks hold the same weights in different numbers."""
     workload = resolved.workload
     return workload.model, workload.framework, resolved.execution, _weighed(workload.recipe), _host(resolved)
 
 
-def told_once(resolved: Resolved) -> Hashable:
+def once_per_step_key(resolved: Resolved) -> Hashable:
     """Returns a key of runs that do the same once a step, in different numbers."""
     return _once(resolved.workload.recipe)
 
@@ -86,7 +86,7 @@ def cells(run: Resolved, number: int) -> NDArray[np.int64]:
 
 
 def in_columns(one: Resolved, cells: NDArray[np.int64]) -> Resolved:
-    """Returns one run for many with equal :func:`but_for_sizes`: sizes, and numbers of ranks, are columns with a row
+    """Returns one run for many with equal :func:`layer_key`: sizes, and numbers of ranks, are columns with a row
     for each run (``cells``: :func:`numbers` of them). All other fields are those of ``one``."""
     *sizes, gpus = cells[:, 0].tolist() if cells.shape[1] == 1 else map(column, cells)
     given = dict(zip(_NUMBERS, sizes, strict=True))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from projector.errors import InputError, Problem, nearest
-from projector.hardware import own
+from projector.hardware import user_files
 from projector.hardware.cluster_file import read_cluster
 from projector.hardware.gpu_file import GpuFile, read_gpu
 from projector.hardware.types import Cluster, Gpu
@@ -39,7 +39,7 @@ def gpu(name: str) -> Gpu:
     """Returns the GPU of a catalogue name, an alias or a YAML file (of it, or of its cluster). Raises InputError with
     the nearest names."""
     if is_path(name):
-        return read_gpu(Path(name)).gpu if own.is_gpu(name) else cluster(name).gpu
+        return read_gpu(Path(name)).gpu if user_files.is_gpu(name) else cluster(name).gpu
     known_name = find_gpu(name)
     if known_name is None:
         raise InputError([Problem("gpu", "", name, nearest(name, gpu_names()))])
@@ -67,7 +67,7 @@ def cluster(name: str) -> Cluster:
     """Returns the cluster of a catalogue name, a machine that a cloud rents, a GPU alias (its default cluster) or a
     YAML file (of it, or of a GPU alone). Raises InputError."""
     if is_path(name):
-        return read_cluster(Path(name), gpu) if own.is_cluster(name) else own.around(name).cluster
+        return read_cluster(Path(name), gpu) if user_files.is_cluster(name) else user_files.cluster_around(name).cluster
     if name in cluster_names():
         return _cluster_file(name)
     machines = rented(name, _cluster_file)

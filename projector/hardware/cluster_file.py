@@ -15,7 +15,7 @@ import yaml
 from projector.errors import InputError
 from projector.hardware.architectures import TRANSPORTS, known
 from projector.hardware.types import ANY_SIZE, Cluster, Fabric, Gpu
-from projector.hardware.yaml_file import SUFFIXES, Reader, changed, described, keys_of, written
+from projector.hardware.yaml_file import SUFFIXES, Reader, changed, keys_of, read_described, written
 from projector.parameter import parameter
 
 _EXTRA = ("title", "gpu", "intra", "inter", "outer", "collectives", "notes", "sources")
@@ -41,7 +41,7 @@ def read_cluster(
 ) -> Cluster:
     """Reads and checks one cluster file, with ``changes`` of its keys for a what-if; ``find_gpu`` resolves its ``gpu``.
     Raises InputError with every mistake."""
-    stated = described(path)
+    stated = read_described(path)
     read = Reader(changed(stated, changes) if changes else stated, str(path))
     read.known((*keys_of(Cluster), *_EXTRA))
     gpu = _gpu(read, find_gpu, path.parent)

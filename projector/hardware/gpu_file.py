@@ -10,7 +10,7 @@ from typing import Any
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware.types import Gpu
-from projector.hardware.yaml_file import Reader, changed, described, keys_of
+from projector.hardware.yaml_file import Reader, changed, keys_of, read_described
 from projector.parameter import parameter
 
 _EXTRA = ("aliases", "base", "notes", "sources", "efficiency")
@@ -33,7 +33,7 @@ class GpuFile:
 def read_gpu(path: Path, changes: Mapping[str, Any] = MappingProxyType({})) -> GpuFile:
     """Reads and checks one GPU file, with ``changes`` of its keys for a what-if. Raises InputError with every mistake in
     it."""
-    stated = described(path)
+    stated = read_described(path)
     read = Reader(changed(stated, changes) if changes else stated, str(path))
     known = keys_of(Gpu)
     read.known((*known, *_EXTRA))

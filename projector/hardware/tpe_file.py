@@ -33,7 +33,7 @@ _MAY_BE_NOTHING = frozenset({"nvlink_latency", "ib_latency"})
 _IGNORED = frozenset({"vector_flops_fp32", "empirical", "flops_units", "summa_nb"})
 
 
-def is_its(mapping: Mapping[str, Any]) -> bool:
+def is_tpe(mapping: Mapping[str, Any]) -> bool:
     """Returns whether a hardware file is written with the keys of transformer-perf-estimates."""
     return len(_UNITS.keys() & mapping.keys()) > 1
 

@@ -41,7 +41,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     return dict(as_mapping(parse_json(read_text(path), str(path)) if json else read_yaml(path), str(path)))
 
 
-def described(path: Path) -> dict[str, Any]:
+def read_described(path: Path) -> dict[str, Any]:
     """Returns the mapping of a file of hardware. On a ``base`` (``gpus/NAME`` or ``clusters/NAME`` of the catalogue;
     NAME alone is the GPU) it states what differs: mappings field by field, null for what is not there. Names and notes
     of the base do not count. A figure that a file of the catalogue states needs a source of its own; elsewhere it is
@@ -60,7 +60,7 @@ def described(path: Path) -> dict[str, Any]:
         name = f"gpus/{found}"
     if name not in known:
         raise InputError([Problem(str(path), "base", name, nearest(str(name), known if "/" in str(name) else gpus))])
-    base = described(_CATALOGUE / f"{name}.yaml")
+    base = read_described(_CATALOGUE / f"{name}.yaml")
     return _merged(base, stated) if path.parent.parent == _CATALOGUE else changed(base, stated)
 
 

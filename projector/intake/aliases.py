@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 from projector.intake.values import Reader
-from projector.workload.declared import about_of
+from projector.workload.field_facts import about_of
 from projector.workload.fields import fields
 from projector.workload.recipe import Recipe
 

@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, Unsupported, adding_to, raise_all
+from projector.errors import InputError, Problem, Unsupported, collecting_into, raise_all
 from projector.intake import config_cli, gpt_neox
 from projector.intake.dialect import Dialect, Settings, dialect
 from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_swift, load_trainer, load_trl
@@ -138,7 +138,7 @@ def _content(names: list[str], launch: Launch, way: Way, where: str) -> dict[str
     content: dict[str, object] = {}
     problems: list[Problem] = []
     for name in names:
-        with adding_to(problems):
+        with collecting_into(problems):
             stated = mapping_beside(name, launch, way, where, launch.place)
             shown = way.unknowns.shown(name)
             problems += [Problem(shown, key, "stated in two files", "one of them") for key in stated if key in content]

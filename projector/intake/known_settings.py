@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from projector.dataclass import dataclass
-from projector.errors import Problem, cut
+from projector.errors import Problem, truncate
 from projector.intake.spelling import misspelt, normal
 from projector.intake.values import literal
-from projector.workload.declared import about_of
+from projector.workload.field_facts import about_of
 from projector.workload.recipe import Recipe
 
 _FILE = Path(__file__).with_name("known_settings.yaml")
@@ -144,4 +144,4 @@ def _changes_nothing(value: object, neutral_at: tuple[object, ...] | None) -> bo
 
 def shown(value: object) -> str:
     """``value`` on one line, cut where it is long."""
-    return cut(str(value).replace("\n", " "), _LONGEST)
+    return truncate(str(value).replace("\n", " "), _LONGEST)

@@ -21,9 +21,9 @@ from projector.intake.named_models import model_named
 from projector.intake.primus_experiment import Experiment
 from projector.intake.values import Reader
 from projector.workload import zoo
-from projector.workload.checks import LIMITS
 from projector.workload.model import Model
 from projector.workload.model_schema import model_from_mapping
+from projector.workload.value_checks import LIMITS
 
 _AXIS = re.compile(r"(ici|dcn)_\w+_parallelism")
 _MARKS = ("per_device_batch_size", "max_target_length", "base_emb_dim", "remat_policy", "base_num_decoder_layers")

@@ -10,7 +10,7 @@ from projector.intake.aliases import stated
 from projector.intake.megatron_model import layout as hybrid_layout
 from projector.intake.tables import table
 from projector.intake.values import Reader
-from projector.workload.checks import CHOICES
+from projector.workload.value_checks import CHOICES
 
 #: Optimizer-state types only count under the precision-aware optimizer: Megatron-LM prints their defaults always.
 _PRECISION_AWARE = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")

@@ -103,7 +103,7 @@ def cells(shown: Sequence[Cell], item: object) -> tuple[str, ...]:
     return tuple(each(item) for each in shown)
 
 
-def listed(title: str, items: Iterable[T], shown: Sequence[Cell], note: str = "", *, detail: bool = False) -> Table:
+def table_of(title: str, items: Iterable[T], shown: Sequence[Cell], note: str = "", *, detail: bool = False) -> Table:
     """Returns a table with one line for each item."""
     rows = tuple(cells(shown, item) for item in items)
     return Table(title=title, columns=columns(shown), rows=rows, note=note, detail=detail)

@@ -109,7 +109,7 @@ class _Class:
     usual: float
 
 
-def over(gpu: Gpu, fallback: KernelModel, alone: Callable[[], KernelModel] | None) -> Recorded:
+def recorded_over(gpu: Gpu, fallback: KernelModel, alone: Callable[[], KernelModel] | None) -> Recorded:
     """Returns the model of one device over ``fallback`` (see :class:`Recorded`; ``alone`` makes its other model): one object
     for all runs that share both, so that measured rows are compared with the model once. Raises as :class:`Recorded`."""
     key = tables_dir(), IdentityKey(gpu), IdentityKey(fallback), alone is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from projector.dataclass import dataclass
-from projector.errors import Problem, adding_to, raise_all
+from projector.errors import Problem, collecting_into, raise_all
 from projector.hardware import clock
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels import backends
@@ -24,7 +24,7 @@ class Settings:
         for value, key in ((self.gpu_clock_mhz, "--gpu-clock-mhz"), (self.power_cap_watts, "--power-cap-watts")):
             if value is not None and not 0.0 < value < float("inf"):
                 problems.append(Problem(key, "", value, "a number above 0"))
-        with adding_to(problems):
+        with collecting_into(problems):
             backends.check(self.gemm_backend, where)
         raise_all(problems)
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from projector.errors import Unsupported
 from projector.layers.linear import Linear, linear
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.norms import norm
 from projector.operators.module import Module
 from projector.operators.saved import Saved
@@ -42,7 +42,7 @@ _COSTS: dict[str, tuple[Cost, Cost]] = parameter(
 """Costs of the forward and of the backward of each element-wise module."""
 
 
-def around(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
+def with_altup(parts: tuple[Module, ...], view: LayerView) -> tuple[Module, ...]:
     """Returns ``parts`` of a layer with the model's AltUp, LAuReL and per-layer embeddings around them. Raises
     :class:`Unsupported` for per-layer embeddings over pipeline stages."""
     model = view.model
@@ -63,12 +63,12 @@ def around(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
     return (*parts, *_per_layer_embedding(view)) if model.hidden_size_per_layer_input else parts
 
 
-def entry(view: Local) -> tuple[Module, ...]:
+def entry(view: LayerView) -> tuple[Module, ...]:
     """Returns the modules that fill the other streams: a product of the embedding each, scaled to its magnitude."""
     return tuple(part for i in range(1, view.model.altup_num_inputs) for part in _project(f"altup.entry{i}", "", view))
 
 
-def leaving(view: Local) -> tuple[Module, ...]:
+def leaving(view: LayerView) -> tuple[Module, ...]:
     """Returns the mean of the streams, each but the first through a product of its own; nothing without AltUp."""
     n = view.model.altup_num_inputs
     if not n:
@@ -81,7 +81,7 @@ def leaving(view: Local) -> tuple[Module, ...]:
     return (*projected, Module("altup.mean", forward=(mean,), backward_input=(back,), saves=(saved,)))
 
 
-def embeddings(view: Local) -> tuple[Module, ...]:
+def embeddings(view: LayerView) -> tuple[Module, ...]:
     """Returns one narrow embedding of a token for every layer, summed with a projection of the common embedding."""
     width = view.model.num_layers * view.model.hidden_size_per_layer_input
     if not width:
@@ -115,7 +115,7 @@ def embeddings(view: Local) -> tuple[Module, ...]:
     )
 
 
-def _predict(view: Local) -> tuple[Module, ...]:
+def _predict(view: LayerView) -> tuple[Module, ...]:
     """Predicts all streams from all of them, by a map of each token that the stream at hand makes."""
     n, x = view.model.altup_num_inputs, view.hidden_bytes
     coefficients = n * n
@@ -129,7 +129,7 @@ def _predict(view: Local) -> tuple[Module, ...]:
     )
 
 
-def _correct(view: Local) -> tuple[Module, ...]:
+def _correct(view: LayerView) -> tuple[Module, ...]:
     """Moves all predictions by what the layer added to its own, each by its share."""
     n, x = view.model.altup_num_inputs, view.hidden_bytes
     router = (replace(part, weights=()) for part in _router("altup.correct", "mlp_residual.out", view))
@@ -142,7 +142,7 @@ def _correct(view: Local) -> tuple[Module, ...]:
     )
 
 
-def _router(name: str, reads: str, view: Local) -> tuple[Module, ...]:
+def _router(name: str, reads: str, view: LayerView) -> tuple[Module, ...]:
     """Makes one number a stream for each token from the norm of a hidden state; both routers of a layer share weights."""
     n = view.model.altup_num_inputs
     scaled, squashed = f"{name}.scaled", f"{name}.modalities"
@@ -155,7 +155,7 @@ def _router(name: str, reads: str, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _laurel(part: Module, view: Local) -> tuple[Module, ...]:
+def _laurel(part: Module, view: LayerView) -> tuple[Module, ...]:
     """Adds the normed input and its narrow product to attention's residual; nothing after other modules."""
     if part.name != "attn_residual":
         return ()
@@ -167,7 +167,7 @@ def _laurel(part: Module, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _per_layer_embedding(view: Local) -> tuple[Module, ...]:
+def _per_layer_embedding(view: LayerView) -> tuple[Module, ...]:
     """Adds the layer's own embedding, gated by the state, to the streams that no layer reads (or to the state)."""
     p, x, n = view.model.hidden_size_per_layer_input, view.hidden_bytes, most(2, view.model.altup_num_inputs)
     narrow = view.act * p * view.shard_tokens
@@ -196,7 +196,7 @@ def _per_layer_embedding(view: Local) -> tuple[Module, ...]:
     )
 
 
-def _project(name: str, reads: str, view: Local) -> tuple[Module, ...]:
+def _project(name: str, reads: str, view: LayerView) -> tuple[Module, ...]:
     """Returns a square product scaled to another tensor's magnitude; its output and its multiple are kept."""
     x = view.hidden_bytes
     kept = (Saved(f"{name}.squared", x, storage=f"{name}.out", input=True), Saved(f"{name}.multiple", x))
@@ -206,7 +206,7 @@ def _project(name: str, reads: str, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _linear(name: str, inputs: int, outputs: int, reads: str, view: Local) -> Module:
+def _linear(name: str, inputs: int, outputs: int, reads: str, view: LayerView) -> Module:
     """Returns a product that no precision narrows, on this rank's share of the sequence."""
     return linear(Linear(name, (outputs,), inputs, view.shard_tokens, plain=True, reads=reads), view)
 
@@ -215,7 +215,7 @@ def _kernel(
     name: str,
     cost: str,
     tensor: float,
-    view: Local,
+    view: LayerView,
     *,
     saves: Iterable[Saved] = (),
     makes: tuple[str, float] | None = None,

@@ -15,10 +15,10 @@ from dataclasses import replace
 
 from projector.errors import Unsupported
 from projector.layers import attention_gqa
-from projector.layers.attention_core import Heads, attend, remembering
+from projector.layers.attention_core import Heads, attention_calls, with_saved_tensors
 from projector.layers.attention_gqa import ATTN
 from projector.layers.linear import Linear, linear
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Gemm, Operator, Stream
@@ -36,7 +36,7 @@ _TOPK_PASSES, _TOPK_LAUNCHES = parameter(
 )
 
 
-def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def attention(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Returns a grouped-query layer with block attention as its core. Raises :class:`Unsupported` for MoBA over cp."""
     sizes = kind.mixer
     assert isinstance(sizes, BlockAttention)
@@ -55,13 +55,15 @@ def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     return (*parts[:at], *gates, _core(sizes, heads, view), *parts[at + 1 :])
 
 
-def _core(sizes: BlockAttention, heads: Heads, view: Local) -> Module:
+def _core(sizes: BlockAttention, heads: Heads, view: LayerView) -> Module:
     """Returns pooled keys, scores of blocks, the choice, attention to the chosen; with ``compressed`` all three branches."""
     seq, block, act = view.recipe.seq_length, sizes.block_size, view.act
     entries, rows = most(1, seq // block), -(-seq // view.recipe.cp)
     kv, out = act * heads.kv_width * view.tokens * view.recipe.cp, act * heads.heads * heads.v * view.tokens
     pool = Stream("blocks.pool", "reduce", kv, kv / block)
-    pooled, pooled_back = attend("blocks.pooled", replace(heads, keys=entries / 2), view, seq_q=rows, seq_k=entries)
+    pooled, pooled_back = attention_calls(
+        "blocks.pooled", replace(heads, keys=entries / 2), view, seq_q=rows, seq_k=entries
+    )
     scores = Gemm(
         "blocks.scores",
         rows,
@@ -76,13 +78,15 @@ def _core(sizes: BlockAttention, heads: Heads, view: Local) -> Module:
         4.0 * (heads.kv_heads if sizes.compressed else heads.heads) * view.tokens * least(sizes.block_counts, entries)
     )
     choose = Stream("blocks.topk", "router", _TOPK_PASSES * pairs, chosen, launches=_TOPK_LAUNCHES)
-    main, main_back = attend("core_attn", replace(heads, keys=sizes.keys(seq)), view, seq_q=rows, seq_k=seq)
+    main, main_back = attention_calls("core_attn", replace(heads, keys=sizes.keys(seq)), view, seq_q=rows, seq_k=seq)
     forward: tuple[Operator, ...] = (pool, scores, choose, main)
     backward: tuple[Operator, ...] = (main_back,)
     part = Module("core_attn", tags=ATTN | {"core_attn", "context"})
     kept: tuple[Saved, ...] = (Saved("blocks.chosen", chosen),)
     if sizes.compressed:
-        near, near_back = attend("blocks.window", replace(heads, window=sizes.window_size), view, seq_q=rows, seq_k=seq)
+        near, near_back = attention_calls(
+            "blocks.window", replace(heads, window=sizes.window_size), view, seq_q=rows, seq_k=seq
+        )
         merge = Stream("blocks.merge", "elementwise", 3 * out, out)
         spread = Stream("blocks.merge.bwd", "elementwise", 4 * out, 3 * out)
         pool_back = Stream("blocks.pool.bwd", "elementwise", kv + kv / block, kv)
@@ -96,11 +100,11 @@ def _core(sizes: BlockAttention, heads: Heads, view: Local) -> Module:
             *(Saved(f"blocks.lse{i}", statistics) for i in range(2)),
             Saved("blocks.pooled", kv / block),
         )
-    core = remembering(replace(part, forward=forward, backward_input=backward), heads, view)
+    core = with_saved_tensors(replace(part, forward=forward, backward_input=backward), heads, view)
     return replace(core, saves=(*core.saves, *kept))
 
 
-def _gathered(kv: float, view: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
+def _gathered(kv: float, view: LayerView) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
     """Returns the gathers of ``kv`` bytes of all ranks' keys and values, forward and backward, and the fp32 scatter."""
     if view.recipe.cp == 1:
         return (), (), ()

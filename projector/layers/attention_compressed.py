@@ -15,11 +15,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from projector.errors import Unsupported
-from projector.layers.attention_core import Heads, attend, remembering
+from projector.layers.attention_core import Heads, attention_calls, with_saved_tensors
 from projector.layers.attention_gqa import ATTN, rotary
 from projector.layers.indexer import indexer, target
 from projector.layers.linear import Linear, batched, linear
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.norms import norm, residual
 from projector.operators.module import Module
 from projector.operators.saved import Saved
@@ -29,7 +29,7 @@ from projector.workload.layer_kinds import LayerKind
 from projector.workload.sparse import OVERLAPPING, Compressed, CompressedAttention
 
 
-def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def attention(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Returns the attention half of a layer, from its input norm to the residual addition. Raises :class:`Unsupported`
     where a rank has fewer tokens than the next one needs."""
     sizes, mixer = view.model.compressed, kind.mixer
@@ -57,7 +57,7 @@ def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _boundary(rows: int, view: Local) -> tuple[Module, ...]:
+def _boundary(rows: int, view: LayerView) -> tuple[Module, ...]:
     """Receives the hidden states before a rank's own from the rank that has them, and sends their gradients back."""
     if not rows:
         return ()
@@ -75,7 +75,7 @@ def _boundary(rows: int, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _gathered_entries(sizes: Compressed, ratio: int, d: int, view: Local) -> tuple[Module, ...]:
+def _gathered_entries(sizes: Compressed, ratio: int, d: int, view: LayerView) -> tuple[Module, ...]:
     """Gathers the entries of all ranks, and the indexer's keys where it chooses; scatters gradients of what learns."""
     if not ratio or view.recipe.cp == 1:
         return ()
@@ -87,7 +87,7 @@ def _gathered_entries(sizes: Compressed, ratio: int, d: int, view: Local) -> tup
     return (Module("cp.entries", forward=(gather,), backward_input=(scatter,), tags=ATTN),)
 
 
-def _query(sizes: Compressed, d: int, view: Local) -> tuple[Module, ...]:
+def _query(sizes: Compressed, d: int, view: LayerView) -> tuple[Module, ...]:
     """Returns down- and up-projection, a norm after each (the second without weight), rotation of the last dimensions."""
     rank, width = sizes.q_lora_rank, view.heads * d
     down = Linear("q_down", (rank,), view.hidden, view.shard_tokens, reads="input_norm.out")
@@ -119,7 +119,7 @@ def _query(sizes: Compressed, d: int, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _rotation(name: str, rotated: int, width: int, view: Local) -> Module:
+def _rotation(name: str, rotated: int, width: int, view: LayerView) -> Module:
     """Rotates ``rotated`` of ``width`` elements of a token; without fusion the tensor is concatenated again."""
     forward, backward = rotary(name, rotated * view.tokens, view)
     if not (view.recipe.apply_rope_fusion or view.compiled):
@@ -129,7 +129,7 @@ def _rotation(name: str, rotated: int, width: int, view: Local) -> Module:
     return Module(name, forward=forward, backward_input=backward, tags=ATTN)
 
 
-def _shared_head(d: int, view: Local) -> tuple[Module, ...]:
+def _shared_head(d: int, view: LayerView) -> tuple[Module, ...]:
     spec = Linear("kv", (d,), view.hidden, view.tokens, reads="input_norm.out")
     return (
         linear(spec, view, ATTN | {"qkv_linear"}),
@@ -137,7 +137,7 @@ def _shared_head(d: int, view: Local) -> tuple[Module, ...]:
     )
 
 
-def compressor(name: str, ratio: int, d: int, view: Local) -> tuple[Module, ...]:
+def compressor(name: str, ratio: int, d: int, view: LayerView) -> tuple[Module, ...]:
     """Pools every ``ratio`` tokens into one entry by a softmax over gates: two products, learned positions, a norm.
 
     Short blocks overlap: each product is twice as wide.
@@ -157,7 +157,7 @@ def compressor(name: str, ratio: int, d: int, view: Local) -> tuple[Module, ...]
     return (linear(spec, view, ATTN), pool, norm(f"{name}_norm", d, rows, view, branch=False, tags=ATTN))
 
 
-def _keys(sizes: Compressed, ratio: int, d: int, view: Local) -> Module:
+def _keys(sizes: Compressed, ratio: int, d: int, view: LayerView) -> Module:
     """Returns the raw and compressed keys rotated, in one tensor."""
     forward, backward = rotary(
         "rope_k", sizes.qk_pos_emb_head_dim * (view.tokens + _boundary_tokens(sizes, ratio, view)), view
@@ -173,33 +173,33 @@ def _keys(sizes: Compressed, ratio: int, d: int, view: Local) -> Module:
     )
 
 
-def _boundary_tokens(sizes: Compressed, ratio: int, view: Local) -> int:
+def _boundary_tokens(sizes: Compressed, ratio: int, view: LayerView) -> int:
     """Returns the number of tokens of other ranks whose hidden states this rank reads."""
     return view.batch * sizes.boundary(ratio) if view.recipe.cp > 1 else 0
 
 
-def _key_bytes(sizes: Compressed, ratio: int, d: int, view: Local) -> float:
+def _key_bytes(sizes: Compressed, ratio: int, d: int, view: LayerView) -> float:
     entries = view.batch * view.recipe.seq_length // ratio if ratio else 0
     return view.act * d * (view.tokens + _boundary_tokens(sizes, ratio, view) + entries)
 
 
-def _heads(sizes: Compressed, ratio: int, d: int, view: Local) -> Heads:
+def _heads(sizes: Compressed, ratio: int, d: int, view: LayerView) -> Heads:
     return Heads(view.heads, 1, d, d, keys=sizes.keys(ratio, view.recipe.seq_length, view.recipe.cp))
 
 
-def _core(sizes: Compressed, ratio: int, d: int, view: Local) -> Module:
+def _core(sizes: Compressed, ratio: int, d: int, view: LayerView) -> Module:
     """Returns one softmax over window, entries and the learned sink."""
     seq = view.recipe.seq_length
     heads = _heads(sizes, ratio, d, view)
-    forward, backward = attend("core_attn", heads, view, seq_q=-(-seq // view.recipe.cp), seq_k=seq)
+    forward, backward = attention_calls("core_attn", heads, view, seq_q=-(-seq // view.recipe.cp), seq_k=seq)
     part = Module("core_attn", forward=(forward,), backward_input=(backward,), tags=ATTN | {"core_attn", "context"})
-    part = remembering(part, heads, view)
+    part = with_saved_tensors(part, heads, view)
     keys_and_values = Saved("k", _key_bytes(sizes, ratio, d, view), input=True)  # keys and values are one tensor
     saves = tuple(keys_and_values if saved.name == "k" else saved for saved in part.saves if saved.name != "v")
     return replace(part, saves=saves, weights=(Weight("sinks", view.heads, split="rows"),))
 
 
-def _output(sizes: Compressed, d: int, view: Local) -> tuple[Module, ...]:
+def _output(sizes: Compressed, d: int, view: LayerView) -> tuple[Module, ...]:
     """Projects groups of heads to a low rank each, then all of them to the hidden width."""
     groups = -(-sizes.o_groups // view.tp)
     inputs, rank = view.heads * d // groups, sizes.o_lora_rank

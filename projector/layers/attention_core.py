@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from projector.dataclass import dataclass
 from projector.errors import Unsupported
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.quantise import operand_bytes, received
 from projector.operators.module import Module
 from projector.operators.saved import Saved
@@ -53,7 +53,7 @@ class Heads:
 
 
 def _forward(
-    name: str, heads: Heads, view: Local, *, seq_q: int, seq_k: int, causal: bool = True, batch: int = 1
+    name: str, heads: Heads, view: LayerView, *, seq_q: int, seq_k: int, causal: bool = True, batch: int = 1
 ) -> Attention:
     """Returns the forward attention of ``seq_q`` queries on ``seq_k`` keys, for every sequence of the micro-batch ×
     ``batch``; masked where the call is on the diagonal and the model is ``causal``."""
@@ -80,15 +80,15 @@ def _forward(
     )
 
 
-def attend(
-    name: str, heads: Heads, view: Local, *, seq_q: int, seq_k: int, causal: bool = True, batch: int = 1
+def attention_calls(
+    name: str, heads: Heads, view: LayerView, *, seq_q: int, seq_k: int, causal: bool = True, batch: int = 1
 ) -> tuple[Attention, Attention]:
     """Returns (forward, backward) of one attention call, the backward named ``<name>.bwd``."""
     forward = _forward(name, heads, view, seq_q=seq_q, seq_k=seq_k, causal=causal, batch=batch)
     return forward, _backward(forward, view)
 
 
-def _backward(forward: Attention, view: Local) -> Attention:
+def _backward(forward: Attention, view: LayerView) -> Attention:
     family = view.execution.kernels.attention
     grouped_sums = 2 if family == "fa2" and forward.heads > forward.kv_heads and forward.flash else 0
     launches = _LAUNCHES.get(family, (1, 3))[1] if forward.flash else _MATERIALISED_LAUNCHES[1]
@@ -96,7 +96,7 @@ def _backward(forward: Attention, view: Local) -> Attention:
     return replace(forward, name=f"{forward.name}.bwd", backward=True, launches=(launches + grouped_sums) * calls)
 
 
-def _score_bytes(view: Local) -> float:
+def _score_bytes(view: LayerView) -> float:
     """Returns the bytes of a score that autograd keeps where scores lie in memory (NVIDIA/Megatron-LM@00caa53a
     core/transformer/dot_product_attention.py): the fused softmax keeps its output, which is also the input of the
     product with the values. The product before it writes into a buffer and needs its factors only, and dropout of
@@ -106,34 +106,34 @@ def _score_bytes(view: Local) -> float:
     return cast + (2.0 * view.act + _DROPOUT_MASK if view.recipe.attention_dropout else view.act)
 
 
-def core(heads: Heads, view: Local, tags: frozenset[str]) -> Module:
+def core(heads: Heads, view: LayerView, tags: frozenset[str]) -> Module:
     """Returns the attention of whole sequences held by this rank."""
     seq = view.recipe.seq_length
     if view.recipe.document_lengths:
         return _packed_documents(heads, view, tags, view.recipe.document_lengths)
-    forward, backward = attend("core_attn", heads, view, seq_q=seq, seq_k=seq)
+    forward, backward = attention_calls("core_attn", heads, view, seq_q=seq, seq_k=seq)
     return Module("core_attn", forward=(forward,), backward_input=(backward,), tags=tags)
 
 
-def _packed_documents(heads: Heads, view: Local, tags: frozenset[str], lengths: tuple[int, ...]) -> Module:
+def _packed_documents(heads: Heads, view: LayerView, tags: frozenset[str], lengths: tuple[int, ...]) -> Module:
     """Returns the attention of documents side by side in one sequence, each attending to itself: one call with the work of
     each length (NVIDIA/Megatron-LM@d98e8a64dd core/packed_seq_params.py; variable-length kernels skip what is between)."""
     if view.execution.fusion.attention_materialised:
         raise Unsupported("packed documents where scores are written to memory")
     counts = Counter(lengths)
     calls = [
-        attend(f"core_attn.{length}", heads, view, seq_q=length, seq_k=length, batch=number)
+        attention_calls(f"core_attn.{length}", heads, view, seq_q=length, seq_k=length, batch=number)
         for length, number in sorted(counts.items(), reverse=True)
     ]
-    single = attend("core_attn", heads, view, seq_q=1, seq_k=1)
+    single = attention_calls("core_attn", heads, view, seq_q=1, seq_k=1)
     first = [tuple(replace(op, launches=usual.launches) for op, usual in zip(calls[0], single, strict=True))]
     rest = [tuple(replace(op, launches=0) for op in call) for call in calls[1:]]
     forward, backward = zip(*first, *rest, strict=True)
     return Module("core_attn", forward=forward, backward_input=backward, tags=tags)
 
 
-def remembering(
-    part: Module, heads: Heads, view: Local, *, name: str = "core_attn", prefix: str = "", length: int | None = None
+def with_saved_tensors(
+    part: Module, heads: Heads, view: LayerView, *, name: str = "core_attn", prefix: str = "", length: int | None = None
 ) -> Module:
     """Returns ``part`` with what attention saves, however it is computed: queries, keys and values after rotation, the
     output (one storage with the input of the projection) and the fp32 log-sum-exp, or the scores where they are

@@ -11,7 +11,7 @@ from projector.errors import Unsupported
 from projector.layers.attention_core import Heads
 from projector.layers.context_parallel import core_attention
 from projector.layers.linear import Linear, linear
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.norms import norm, residual, sandwich, vectors
 from projector.operators.module import Module
 from projector.operators.saved import Saved
@@ -33,7 +33,7 @@ _UNFUSED_ROPE_LAUNCHES, _UNFUSED_ROPE_BYTES, _STRIDED_ROPE_BYTES = parameter(
 )
 
 
-def uses_rotary(view: Local) -> bool:
+def uses_rotary(view: LayerView) -> bool:
     return view.model.position_embedding_type in ("rope", "yarn", "mrope")
 
 
@@ -41,7 +41,7 @@ def applies(model: Model) -> bool:
     return model.mla is None
 
 
-def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def attention(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Returns the attention half of a layer of ``kind``, from its input norm to the residual addition."""
     model, d = view.model, view.model.kv_channels
     query, key = view.heads * d, view.kv_heads * d
@@ -95,7 +95,7 @@ def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _relative_positions(view: Local) -> tuple[Module, ...]:
+def _relative_positions(view: LayerView) -> tuple[Module, ...]:
     """Adds relative positions to the scores of every head: the kernel reads them, or they are added where scores are
     written; backward sums the scores' gradient over the batch and adds it to that of later layers (TransformerEngine's
     ``post_scale_bias``; transformers models/t5/modeling_t5.py)."""
@@ -108,14 +108,14 @@ def _relative_positions(view: Local) -> tuple[Module, ...]:
     return (Module("relative.add", forward=(add,), backward_input=(back,), tags=ATTN | {"core_attn"}),)
 
 
-def fork(view: Local) -> Module:
+def fork(view: LayerView) -> Module:
     """Returns the backward's sum of the normed input's two gradients: of the query and of the key/value projections."""
     tensor = view.act * view.hidden * view.shard_tokens
     add = Stream("mla_inputs.grad_add", "elementwise", 2 * tensor, tensor)
     return Module("mla_inputs", backward_input=(add,), tags=ATTN)
 
 
-def queries(rank: int | None, width: int, view: Local) -> tuple[Module, ...]:
+def queries(rank: int | None, width: int, view: LayerView) -> tuple[Module, ...]:
     """Returns queries of ``width`` from a latent of ``rank`` with a norm of its own, or straight from the layer's input."""
     up = Linear(
         "q_up" if rank else "q_proj",
@@ -140,7 +140,7 @@ def queries(rank: int | None, width: int, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _projections(qkv: Linear, query: int, key: int, view: Local) -> tuple[Module, ...]:
+def _projections(qkv: Linear, query: int, key: int, view: LayerView) -> tuple[Module, ...]:
     """Makes queries, keys and values from one input: in one linear, or queries through a latent and the others apart."""
     rank = view.model.share_q_dim
     if not rank:
@@ -156,7 +156,7 @@ def _projections(qkv: Linear, query: int, key: int, view: Local) -> tuple[Module
     return fork(view), *queries(rank, query, view), linear(kv, view, QKV)
 
 
-def gated(width: int, view: Local, gate: str, *, keeps: bool = False) -> Module:
+def gated(width: int, view: LayerView, gate: str, *, keeps: bool = False) -> Module:
     """Returns the output of attention, ``width`` elements of a token, times the sigmoid of storage ``gate``
     (Qwen3-Next; NVIDIA/Megatron-LM@d98e8a64dd core/transformer/attention.py, ``attention_output_gate``): one kernel
     where a compiler joins it, else two. ``keeps``: the product of two kernels keeps the sigmoid for its backward."""
@@ -181,13 +181,13 @@ def gated(width: int, view: Local, gate: str, *, keeps: bool = False) -> Module:
     )
 
 
-def _sinks(view: Local) -> tuple[Module, ...]:
+def _sinks(view: LayerView) -> tuple[Module, ...]:
     """Returns the weight of a learned logit of every head; nothing for models without."""
     weight = Weight("sinks", view.heads, split="rows")
     return (Module("sinks", weights=(weight,)),) if view.model.attention_sinks else ()
 
 
-def _split(query: int, key: int, view: Local) -> Module:
+def _split(query: int, key: int, view: LayerView) -> Module:
     """Splits Q, K, V, views of one tensor: Q of grouped heads must be copied; backward joins the three gradients."""
     if not view.execution.fusion.qkv or view.compiled:
         return Module("split_qkv")
@@ -198,7 +198,7 @@ def _split(query: int, key: int, view: Local) -> Module:
     return Module("split_qkv", forward=forward, backward_input=(backward,), tags=ATTN)
 
 
-def _qk_norm(query: int, key: int, view: Local) -> tuple[Module, ...]:
+def _qk_norm(query: int, key: int, view: LayerView) -> tuple[Module, ...]:
     if not view.model.qk_layernorm:
         return ()
     keys = 2 if view.model.v_layernorm else 1
@@ -221,7 +221,7 @@ def _qk_norm(query: int, key: int, view: Local) -> tuple[Module, ...]:
     )
 
 
-def rope(elements: int, view: Local, tags: frozenset[str]) -> tuple[Module, ...]:
+def rope(elements: int, view: LayerView, tags: frozenset[str]) -> tuple[Module, ...]:
     """Returns the rotary embedding of queries and keys, together ``elements`` a token; nothing for models without."""
     if not uses_rotary(view):
         return ()
@@ -229,7 +229,7 @@ def rope(elements: int, view: Local, tags: frozenset[str]) -> tuple[Module, ...]
     return (Module("rope", forward=forward, backward_input=backward, tags=tags),)
 
 
-def rotary(name: str, elements: int, view: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
+def rotary(name: str, elements: int, view: LayerView) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
     """Returns (forward, backward) of the rotary embedding of queries and keys, ``elements`` in both together."""
     # Transformer Engine's kernel has no magnitude scale: Megatron falls back to the unfused form
     # (NVIDIA/Megatron-LM core/models/common/embeddings/rope_utils.py, ``mscale != 1``)
@@ -254,7 +254,7 @@ def rotary(name: str, elements: int, view: Local) -> tuple[tuple[Operator, ...],
 # reads the values as they are. The last layers of Gemma 3n (``num_kv_shared_layers``) read both after norm and rotation.
 
 
-def _received_kv(key: int, view: Local) -> Module:
+def _received_kv(key: int, view: LayerView) -> Module:
     """Returns the keys and values, each ``key`` elements of a token, of the layer that made them: no replay makes them
     again, and backward adds this layer's two gradients to those there. Raises :class:`Unsupported` where ``cp`` > 1."""
     if view.recipe.cp > 1:
@@ -266,7 +266,7 @@ def _received_kv(key: int, view: Local) -> Module:
     return Module("shared_kv", backward_input=(add,), reads=reads, makes=makes, tags=frozenset({"attn"}))
 
 
-def _without_shared_kv(core: Module, view: Local) -> Module:
+def _without_shared_kv(core: Module, view: LayerView) -> Module:
     """Removes from core attention's saved tensors the values, and keys if they are shared after their rotation, that
     the layer which made them has saved; a narrowed copy is this layer's own."""
     if view.recipe.fp8_dot_product_attention:
@@ -275,7 +275,7 @@ def _without_shared_kv(core: Module, view: Local) -> Module:
     return replace(core, saves=tuple(saved for saved in core.saves if saved.tensor not in shared))
 
 
-def _unused_kv(key: int, view: Local) -> tuple[Module, ...]:
+def _unused_kv(key: int, view: LayerView) -> tuple[Module, ...]:
     """Returns products of keys and values that no layer uses, but that are trained along: Gemma 3n's layers hold them
     (huggingface/transformers@00aa0f5d models/gemma3n/modeling_gemma3n.py, ``Gemma3nTextAttention``)."""
     if not view.model.num_kv_shared_layers:

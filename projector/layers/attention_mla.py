@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from projector.layers.attention_core import Heads, attend, remembering
+from projector.layers.attention_core import Heads, attention_calls, with_saved_tensors
 from projector.layers.attention_gqa import ATTN, UP, fork, gated, queries
 from projector.layers.context_parallel import core_attention
 from projector.layers.indexer import indexer
 from projector.layers.linear import Linear, batched, linear
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.norms import norm, residual, sandwich
 from projector.operators.module import Module
 from projector.operators.saved import Saved
@@ -33,7 +33,7 @@ def applies(model: Model) -> bool:
     return model.mla is not None
 
 
-def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def attention(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Returns the attention half of a layer, from its input norm to the residual addition."""
     mla = view.model.mla
     assert mla is not None
@@ -66,7 +66,7 @@ def attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _gate_projection(mla: MLA, view: Local) -> tuple[Module, ...]:
+def _gate_projection(mla: MLA, view: LayerView) -> tuple[Module, ...]:
     if not mla.mla_use_output_gate:
         return ()
     width = view.heads * mla.v_head_dim
@@ -82,7 +82,7 @@ def _gate_projection(mla: MLA, view: Local) -> tuple[Module, ...]:
     return (linear(spec, view, ATTN),)
 
 
-def _key_value(mla: MLA, view: Local) -> tuple[Module, ...]:
+def _key_value(mla: MLA, view: LayerView) -> tuple[Module, ...]:
     rank, rope = mla.kv_lora_rank, mla.qk_pos_emb_head_dim
     down = Linear(
         "kv_down", (rank + rope,), view.hidden, view.shard_tokens, target="linear_kv_down_proj", reads="input_norm.out"
@@ -117,7 +117,7 @@ def _key_value(mla: MLA, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _positional_key(rope: int, view: Local) -> Module:
+def _positional_key(rope: int, view: LayerView) -> Module:
     """Gathers the positional part of the key, one head for all heads, over the shards; scatters its gradient."""
     if not view.sp:
         return Module("k_pe")
@@ -130,7 +130,7 @@ def _positional_key(rope: int, view: Local) -> Module:
     )
 
 
-def _rope(mla: MLA, view: Local) -> Module:
+def _rope(mla: MLA, view: LayerView) -> Module:
     """Rotates the positional parts and assembles keys and values for every head.
 
     Fused: queries rotated in place (4·n·dr bytes a token), keys and values written contiguous. Unfused: the halves are
@@ -150,7 +150,7 @@ def _rope(mla: MLA, view: Local) -> Module:
 
 
 def _absorbed(
-    query: tuple[Module, ...], latent: tuple[Module, ...], proj: Linear, mla: MLA, view: Local
+    query: tuple[Module, ...], latent: tuple[Module, ...], proj: Linear, mla: MLA, view: LayerView
 ) -> tuple[Module, ...]:
     """Attends to keys that an indexer chooses (DeepSeek-V3.2, arXiv:2512.02556). ``query``, ``latent``: modules of
     latent attention, the last of ``latent`` its up-projection.
@@ -165,9 +165,9 @@ def _absorbed(
     rank, rope, n = mla.kv_lora_rank, mla.qk_pos_emb_head_dim, view.heads
     heads = Heads(n, 1, rank + rope, rank, keys=sizes.keys(view.recipe.seq_length))
     seq = view.recipe.seq_length
-    forward, backward = attend("core_attn", heads, view, seq_q=-(-seq // view.recipe.cp), seq_k=seq)
+    forward, backward = attention_calls("core_attn", heads, view, seq_q=-(-seq // view.recipe.cp), seq_k=seq)
     gather, scatter = _gathered_keys(rank + rope + sizes.index_head_dim, rank + rope, view)
-    core = remembering(
+    core = with_saved_tensors(
         Module("core_attn", forward=(*gather, forward), backward_input=(backward, *scatter), tags=ATTN | {"core_attn"}),
         heads,
         view,
@@ -186,7 +186,7 @@ def _absorbed(
     )
 
 
-def _gathered_keys(keys: int, latent: int, view: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
+def _gathered_keys(keys: int, latent: int, view: LayerView) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
     """Gathers the keys of the whole sequence on every rank, and scatters the gradients of the latent ones."""
     cp, row = view.recipe.cp, view.act * view.tokens * view.recipe.cp
     if cp == 1:
@@ -198,7 +198,7 @@ def _gathered_keys(keys: int, latent: int, view: Local) -> tuple[tuple[Operator,
     return (gather, copy), (again, scatter)
 
 
-def _rotated_and_joined(mla: MLA, view: Local) -> Module:
+def _rotated_and_joined(mla: MLA, view: LayerView) -> Module:
     """Rotates the positional halves and joins them with the latents."""
     rank, rope = mla.kv_lora_rank, mla.qk_pos_emb_head_dim
     query, key = view.act * view.tokens * view.heads * (rank + rope), view.act * view.tokens * (rank + rope)

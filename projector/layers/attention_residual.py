@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Stream
@@ -34,7 +34,7 @@ _EAGER, _EAGER_BACK, _EAGER_SAVED = parameter(
 _BACKWARD = parameter(2.0, kind="assumed", source="reads candidates and their gradients, writes the gradients")
 
 
-def mixed(part: Module, rows: int, view: Local) -> Module:
+def with_mixture(part: Module, rows: int, view: LayerView) -> Module:
     """Returns ``part``, the norm of a sub-layer, behind the mixture that feeds it."""
     before = mixer(f"{part.name}.mix", view.model.residual_candidates, rows, view)
     return replace(
@@ -47,7 +47,7 @@ def mixed(part: Module, rows: int, view: Local) -> Module:
     )
 
 
-def mixer(name: str, candidates: int, rows: int, view: Local) -> Module:
+def mixer(name: str, candidates: int, rows: int, view: LayerView) -> Module:
     """Returns the module that mixes ``candidates`` tensors of ``rows`` tokens into one. It saves the running sum, the
     weights, and its share of the bank of checkpoints, which is one tensor in ``attn_res_block_size`` layers."""
     elements = real(rows) * view.hidden

@@ -16,9 +16,9 @@ from dataclasses import replace
 from math import gcd
 
 from projector.errors import Unsupported
-from projector.layers.attention_core import Heads, attend, core, remembering
+from projector.layers.attention_core import Heads, attention_calls, core, with_saved_tensors
 from projector.layers.context_parallel_torch import ring
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.quantise import quantised, received, sent
 from projector.operators.module import Module
 from projector.operators.types import Attention, Collective, Operator, Stream
@@ -36,18 +36,18 @@ _TOUCHED = parameter(
 )
 
 
-def core_attention(heads: Heads, view: Local, tags: frozenset[str]) -> Module:
+def core_attention(heads: Heads, view: LayerView, tags: frozenset[str]) -> Module:
     """Returns core attention under the recipe's ``cp`` and ``cp_comm_type``, with what it quantises and saves."""
     inputs, outputs = _elements(heads, view)
-    return remembering(quantised(_attention(heads, view, tags), inputs, outputs, view), heads, view)
+    return with_saved_tensors(quantised(_attention(heads, view, tags), inputs, outputs, view), heads, view)
 
 
-def _elements(heads: Heads, view: Local) -> tuple[int, int]:
+def _elements(heads: Heads, view: LayerView) -> tuple[int, int]:
     """Returns the elements of queries, keys and values, and of the output, on this rank."""
     return view.tokens * (heads.heads * heads.qk + heads.kv_width), view.tokens * heads.heads * heads.v
 
 
-def _attention(heads: Heads, view: Local, tags: frozenset[str]) -> Module:
+def _attention(heads: Heads, view: LayerView, tags: frozenset[str]) -> Module:
     cp = view.recipe.cp
     if view.summa:  # the grid's second dimension splits the sequence
         return _gathered(heads, view, view.recipe.tp2, tags, "tp2")
@@ -86,7 +86,7 @@ def _ring_steps(cp: int) -> list[tuple[bool, int]]:
     return steps
 
 
-def _ring(heads: Heads, view: Local, cp: int, tags: frozenset[str]) -> Module:
+def _ring(heads: Heads, view: LayerView, cp: int, tags: frozenset[str]) -> Module:
     """Returns ring attention over ``cp`` ranks, each with ``seq_length/cp`` tokens of every sequence."""
     seq, eager = view.recipe.seq_length // cp, view.execution.fusion.eager_ring
     if eager and not view.model.causal:
@@ -95,11 +95,11 @@ def _ring(heads: Heads, view: Local, cp: int, tags: frozenset[str]) -> Module:
         heads = replace(heads, kv_heads=heads.heads)
     keys = view.batch * seq * heads.kv_width
     out = view.batch * seq * heads.heads * heads.v
-    first = attend("core_attn.step0", heads, view, seq_q=seq, seq_k=seq)
+    first = attention_calls("core_attn.step0", heads, view, seq_q=seq, seq_k=seq)
     calls: list[tuple[Attention, Attention]] = [first]
     for i, (unmasked, count) in enumerate(_ring_steps(cp), start=1):
         q, k = (seq, seq) if not view.model.causal else (seq, seq // 2) if unmasked else (seq // 2, seq)
-        calls.append(attend(f"core_attn.step{i}", heads, view, seq_q=q, seq_k=k, causal=False, batch=count))
+        calls.append(attention_calls(f"core_attn.step{i}", heads, view, seq_q=q, seq_k=k, causal=False, batch=count))
     sizes = [most(1, call[0].batch // view.batch) for call in calls]
     if eager:
         return ring(calls, sizes, (out, keys), view, tags)
@@ -131,16 +131,16 @@ def _send(name: str, nbytes: float, beside: str, launches: int) -> Collective:
     return Collective(name, "send_recv", "cp", nbytes, hides_behind=(beside,), launches=launches)
 
 
-def _gathered(heads: Heads, view: Local, cp: int, tags: frozenset[str], group: str = "cp") -> Module:
+def _gathered(heads: Heads, view: LayerView, cp: int, tags: frozenset[str], group: str = "cp") -> Module:
     """Gathers keys and values of the whole sequence; a rank's two chunks attend in two calls, in one without a mask."""
     seq, chunk = view.recipe.seq_length, view.recipe.seq_length // (2 * cp)
     low = cp // 2  # any rank has the same area; this one is in the middle
     calls = [
-        attend(f"core_attn.chunk{i}", heads, view, seq_q=chunk, seq_k=(c + 1) * chunk)
+        attention_calls(f"core_attn.chunk{i}", heads, view, seq_q=chunk, seq_k=(c + 1) * chunk)
         for i, c in enumerate((low, 2 * cp - 1 - low))
     ]
     if not view.model.causal:
-        calls = [attend("core_attn", heads, view, seq_q=seq // cp, seq_k=seq)]
+        calls = [attention_calls("core_attn", heads, view, seq_q=seq // cp, seq_k=seq)]
     gathered = view.act * view.batch * seq * heads.kv_width
     copy = Stream("cp.reorder", "copy", gathered, gathered, launches=2)
     gather = Collective("cp.ag", "all_gather", group, gathered, launches=2)
@@ -158,7 +158,7 @@ def _gathered(heads: Heads, view: Local, cp: int, tags: frozenset[str], group: s
     )
 
 
-def _ulysses(heads: Heads, view: Local, inner: int, outer: int, tags: frozenset[str]) -> Module:
+def _ulysses(heads: Heads, view: LayerView, inner: int, outer: int, tags: frozenset[str]) -> Module:
     """Splits heads over ``inner`` ranks that then see their common sequence, with a ring over ``outer`` ranks around."""
     inputs, outputs = _elements(heads, view)
     own_heads = replace(heads, heads=most(1, heads.heads // inner), kv_heads=most(1, heads.kv_heads // inner))
@@ -198,7 +198,7 @@ def _ulysses(heads: Heads, view: Local, inner: int, outer: int, tags: frozenset[
 # data_schedule_utils.py (``dcp_gpus_needed``): a document runs on the smallest power of two of ranks, none of which
 # holds more than ``max_seqlen_per_dp_cp_rank`` tokens. The scheduler fills the ranks of dp·cp with documents until
 # their work is equal: a rank does 1/cp of every sample, thus n·g/cp of ``n`` documents on ``g`` ranks each.
-Split = Callable[[Heads, Local, frozenset[str]], Module]
+Split = Callable[[Heads, LayerView, frozenset[str]], Module]
 
 
 def ranks_of(length: int, most: int) -> int:
@@ -206,7 +206,7 @@ def ranks_of(length: int, most: int) -> int:
     return 1 << (-(-length // most) - 1).bit_length()
 
 
-def by_length(split: Split, heads: Heads, view: Local, tags: frozenset[str]) -> Module:
+def by_length(split: Split, heads: Heads, view: LayerView, tags: frozenset[str]) -> Module:
     """Returns the attention of packed documents, each by ``split``, the attention of a recipe with a single document.
     Raises :class:`Unsupported` where no lengths are stated or latent attention would be split
     (megatron/core/transformer/multi_latent_attention.py refuses it, too)."""

@@ -13,7 +13,7 @@ packing of what is not gathered again.
 
 from __future__ import annotations
 
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.operators.module import Module
 from projector.operators.types import Attention, Collective, Operator, Stream
 from projector.parameter import parameter
@@ -47,7 +47,7 @@ def ring(
     calls: list[tuple[Attention, Attention]],
     sizes: list[int],
     elements: tuple[float, float],
-    view: Local,
+    view: LayerView,
     tags: frozenset[str],
 ) -> Module:
     """Returns the attention of one rank. ``calls``: forward and backward of each step, ``sizes``: how many steps each
@@ -86,7 +86,7 @@ def ring(
     )
 
 
-def _elementary(queries: float, keys: float, view: Local) -> tuple[Stream, ...]:
+def _elementary(queries: float, keys: float, view: LayerView) -> tuple[Stream, ...]:
     """Returns the merges of the forward, and the sums of the backward, function by function."""
     steps, halves = view.recipe.cp - 1, ((_ADD, _TOUCHED), (_COPY, _PARTIAL))
     return (
@@ -98,7 +98,7 @@ def _elementary(queries: float, keys: float, view: Local) -> tuple[Stream, ...]:
     )
 
 
-def _compiled(queries: float, keys: float, view: Local) -> tuple[Stream, ...]:
+def _compiled(queries: float, keys: float, view: LayerView) -> tuple[Stream, ...]:
     """Returns the same as a compiler runs it: one kernel a step and tensor, which writes the whole tensor; the last one
     of the forward, and a cast of the backward, write 16 bits."""
     steps = view.recipe.cp - 1

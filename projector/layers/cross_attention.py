@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from projector.layers.attention_core import Heads, attend, remembering
+from projector.layers.attention_core import Heads, attention_calls, with_saved_tensors
 from projector.layers.linear import Linear, linear
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.norms import norm, residual
 from projector.operators.module import Module
 from projector.operators.types import Stream
@@ -20,19 +20,21 @@ ENCODED = "encoder.out"
 CROSS = frozenset({"attn", "cross_attn"})
 
 
-def encoder_length(view: Local) -> int:
+def encoder_length(view: LayerView) -> int:
     """Returns the tokens of a sample in the encoder: as many as in the decoder unless the recipe states them."""
     return view.recipe.encoder_seq_length or view.recipe.seq_length
 
 
-def cross_attention(view: Local) -> tuple[Module, ...]:
+def cross_attention(view: LayerView) -> tuple[Module, ...]:
     """Returns the modules of cross-attention, from its norm to the residual addition."""
     d, length = view.model.kv_channels, encoder_length(view)
     query, key, tokens = view.heads * d, view.kv_heads * d, view.batch * length
     encoder_view = replace(view, tokens=tokens, shard_tokens=-(-tokens // view.tp) if view.sp else tokens)
     bias = view.model.add_bias_linear or view.model.add_qkv_bias
     heads = Heads(view.heads, view.kv_heads, d, d)
-    forward, backward = attend("cross_attn", heads, view, seq_q=view.recipe.seq_length, seq_k=length, causal=False)
+    forward, backward = attention_calls(
+        "cross_attn", heads, view, seq_q=view.recipe.seq_length, seq_k=length, causal=False
+    )
     core = Module("cross_attn", forward=(forward,), backward_input=(backward,), tags=CROSS | {"core_attn"})
     queries = Linear(
         "cross_q", (query,), view.hidden, view.tokens, "column", bias=bias, after_norm=True, reads="pre_cross_norm.out"
@@ -55,13 +57,13 @@ def cross_attention(view: Local) -> tuple[Module, ...]:
         norm("pre_cross_norm", view.hidden, view.shard_tokens, view, tags=CROSS),
         linear(replace(queries, makes=(("cross_q", query),)), view, CROSS),
         _without_memory(linear(both, encoder_view, CROSS), encoder_view),
-        remembering(core, heads, view, name="cross_attn", prefix="cross_", length=length),
+        with_saved_tensors(core, heads, view, name="cross_attn", prefix="cross_", length=length),
         linear(out, view, CROSS),
         residual("cross_residual", view, CROSS, "pre_mlp_norm.in"),
     )
 
 
-def _without_memory(kv: Module, view: Local) -> Module:
+def _without_memory(kv: Module, view: LayerView) -> Module:
     """Returns keys and values whose input the encoder has saved (a narrowed copy is this layer's own); backward adds
     their gradient to that of later layers."""
     tensor = view.hidden_bytes

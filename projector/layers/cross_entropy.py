@@ -10,7 +10,7 @@ from math import log2
 from typing import NamedTuple
 
 from projector.errors import Unsupported
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.operators.module import Module
 from projector.operators.saved import Saved, Transient
 from projector.operators.types import Collective, Gemm, Operator, Stream
@@ -59,7 +59,7 @@ _METRIC = parameter(
 )
 
 
-def cross_entropy(view: Local) -> Module:
+def cross_entropy(view: LayerView) -> Module:
     """Returns the loss on this rank's logits: the recipe's ``cross_entropy_fusion`` or, without one, the framework's
     ``loss``. Raises :class:`Unsupported` for a Liger loss of a vocabulary that is split over tp."""
     chosen = _chosen(view)
@@ -92,36 +92,36 @@ def cross_entropy(view: Local) -> Module:
     )
 
 
-def _chosen(view: Local) -> str:
+def _chosen(view: LayerView) -> str:
     fusion = view.recipe.cross_entropy_fusion
     return fusion if fusion in _VARIANTS else view.execution.fusion.loss
 
 
-def _compiled(view: Local) -> bool:
+def _compiled(view: LayerView) -> bool:
     return view.execution.fusion.loss_compiled or view.execution.runtime.whole_step
 
 
-def _split(view: Local) -> int:
+def _split(view: LayerView) -> int:
     """Returns the ranks that share the vocabulary in the loss."""
     return 1 if view.execution.tensor_parallel.gathers_logits else view.tp
 
 
-def _vocab(view: Local) -> int:
+def _vocab(view: LayerView) -> int:
     """Returns the vocabulary of the logits of which this rank computes the loss."""
     return view.vocab if _split(view) > 1 else view.vocab * view.tp
 
 
-def _low(view: Local) -> float:
+def _low(view: LayerView) -> float:
     """Returns the bytes of the logits in the activations' type."""
     return view.act * view.tokens * _vocab(view)
 
 
-def _vector_bytes(view: Local) -> float:
+def _vector_bytes(view: LayerView) -> float:
     """Returns the bytes of the loss of every token and of the statistics that ranks exchange, fp32."""
     return 4.0 * view.tokens + 12.0 * view.tokens * (1 + _split(view))
 
 
-def _saved_bytes(view: Local) -> float:
+def _saved_bytes(view: LayerView) -> float:
     """Returns the bytes saved for the backward of the loss.
 
     * ``te``: the gradient overwrites the 2-byte logits in place (TransformerEngine pytorch/cross_entropy.py).
@@ -150,7 +150,7 @@ def _saved_bytes(view: Local) -> float:
     return (8.0 if chosen == "fp32" and _split(view) > 1 else 4.0) * view.tokens * _vocab(view)
 
 
-def _forward_transient(view: Local) -> float:
+def _forward_transient(view: LayerView) -> float:
     """Returns the bytes beside the saved ones in the forward: the 2-byte logits of an fp32 loss and their copy; vectors
     where the logits themselves are saved."""
     chosen = _chosen(view)
@@ -163,7 +163,7 @@ def _forward_transient(view: Local) -> float:
     return _low(view) + (4.0 * view.tokens * _vocab(view) if chosen == "fp32" and _split(view) == 1 else 0.0)
 
 
-def _backward_transient(view: Local) -> float:
+def _backward_transient(view: LayerView) -> float:
     """Returns the bytes in the backward: the 2-byte gradient; torch's loss makes two in fp32, of the log-softmax and of
     its input, and a third for a vocabulary that is split (torch distributed/tensor/parallel/loss.py)."""
     chosen = _chosen(view)
@@ -176,13 +176,13 @@ def _backward_transient(view: Local) -> float:
     return 8.0 * view.tokens * _vocab(view) + (0.0 if _split(view) == 1 else _low(view))
 
 
-def _stranded_bytes(view: Local) -> float:
+def _stranded_bytes(view: LayerView) -> float:
     """Returns the block of the 2-byte logits, free once they are cast (or kept by the model's output): the labels' gradient
     takes the block of the fp32 copy, the log-softmax's needs a new one, and the next of two bytes comes after both."""
     return _low(view) if _chosen(view) == "fp32" and _split(view) == 1 and not _compiled(view) else 0.0
 
 
-def projection_backward(view: Local) -> Transient:
+def projection_backward(view: LayerView) -> Transient:
     """Returns the costliest moment of the output layer's backward: gradient of the logits, of its input and the target
     of its reduce-scatter; what the loss saved is gone."""
     nbytes = view.gathered_bytes + (view.hidden_bytes if view.sp else 0.0)
@@ -199,23 +199,23 @@ def _stream(name: str, cost: tuple[float, float, int], logits: float) -> Stream:
     return Stream(name, "loss", read * logits, write * logits, launches=launches)
 
 
-def _mask(view: Local) -> Stream:
+def _mask(view: LayerView) -> Stream:
     """Returns the loss mask, the sum and the vectors of the logged loss."""
     vector = 4.0 * view.tokens
     return Stream("loss.mask", "loss", 3 * vector, 2 * vector, launches=4)
 
 
-def _chunk_tokens(view: Local) -> int:
+def _chunk_tokens(view: LayerView) -> int:
     """Returns the tokens, a power of two, whose logits take about as much as the hidden states of all."""
     return whole(2 ** ceil(log2(ceil(view.tokens / ceil(view.vocab / view.hidden)))))
 
 
-def _gradient(view: Local) -> float:
+def _gradient(view: LayerView) -> float:
     """Returns the elements of the output weight's gradient; 0 for a frozen weight."""
     return 0.0 if not view.trainable else real(view.vocab * view.hidden)
 
 
-def _accumulated_gradient(how: str, view: Local) -> tuple[Operator, ...]:
+def _accumulated_gradient(how: str, view: LayerView) -> tuple[Operator, ...]:
     """Returns the casts and sums of the output weight's gradient, chunk by chunk, in fp32."""
     if how != "liger" or not _gradient(view):
         return ()
@@ -224,7 +224,7 @@ def _accumulated_gradient(how: str, view: Local) -> tuple[Operator, ...]:
     return (Stream("loss.accumulate", "loss", read, write, launches=2 * chunks),)
 
 
-def _recomputed_logits(how: str, view: Local) -> tuple[Operator, ...]:
+def _recomputed_logits(how: str, view: LayerView) -> tuple[Operator, ...]:
     if how != "linear":
         return ()
     return (Gemm("output.again", view.tokens, view.vocab, view.hidden, dtype=view.dtype, out_bytes=view.act),)

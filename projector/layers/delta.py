@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from projector.dataclass import dataclass
 from projector.layers.linear import Linear, linear
-from projector.layers.local import Local
-from projector.layers.recurrent import Kernels, chain, exchanged, gated_norm, per_rank, projection
+from projector.layers.local import LayerView
+from projector.layers.recurrent import Kernels, between_exchanges, gated_norm, mixer_chain, per_rank, projection
 from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Operator
@@ -48,7 +48,7 @@ class _Rule:
         return 2.0 * self.heads * (3 * c * k + 2 * c * v + 3 * k * v + c * c / 3)
 
 
-def gated(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def gated(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Returns a Gated DeltaNet layer's mixer, from its norm to its residual."""
     m = kind.mixer
     assert isinstance(m, GatedDeltaNet)
@@ -61,10 +61,10 @@ def gated(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     core = _core(rule, width, (("in_proj", rule.channels),), vectors, view)
     after = gated_norm(values, m.linear_value_head_dim, view, DELTA, gate="delta.z")
     out = projection("out_proj", values, view, DELTA, into="gated_norm.out")
-    return chain("gdn", view, (projection("in_proj", width, view, DELTA),), (core, after), out, DELTA)
+    return mixer_chain("gdn", view, (projection("in_proj", width, view, DELTA),), (core, after), out, DELTA)
 
 
-def kimi(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def kimi(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Returns a Kimi Delta Attention layer's mixer, from its norm to its residual."""
     m = kind.mixer
     assert isinstance(m, KimiDelta)
@@ -89,10 +89,10 @@ def kimi(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     core = _core(rule, channels + decays + heads, core_inputs, vectors, view)
     after = gated_norm(values, m.value, view, DELTA, gate="g_b.out" if m.gate_rank else "g_proj.out")
     out = projection("out_proj", values, view, DELTA, into="gated_norm.out")
-    return chain("kda", view, inputs, (core, after), out, DELTA)
+    return mixer_chain("kda", view, inputs, (core, after), out, DELTA)
 
 
-def _low_rank(name: str, rank: int, width: int, view: Local, *, fused: bool, bias: bool = False) -> list[Module]:
+def _low_rank(name: str, rank: int, width: int, view: LayerView, *, fused: bool, bias: bool = False) -> list[Module]:
     """Returns a projection through ``rank``. Its first half is whole on every rank, on its shard of the sequence,
     unless it is a part of the one input projection (``fused``)."""
     reads = "in_proj.out" if fused else f"{name}_a.out"
@@ -104,12 +104,14 @@ def _low_rank(name: str, rank: int, width: int, view: Local, *, fused: bool, bia
 
 
 def _core(
-    rule: _Rule, width: int, inputs: tuple[tuple[str, int], ...], vectors: tuple[Weight, ...], view: Local
+    rule: _Rule, width: int, inputs: tuple[tuple[str, int], ...], vectors: tuple[Weight, ...], view: LayerView
 ) -> Module:
     """Returns convolution, norms of queries and keys, gates, and the rule. ``width``: elements of a token that
     exchanges of sequence for heads carry; ``inputs``: projections that it reads, and their elements of a token."""
     values = rule.heads * rule.value
-    forward, backward = exchanged("delta", width, values, 1, view, (_forward(rule, view), _backward(rule, view)))
+    forward, backward = between_exchanges(
+        "delta", width, values, 1, view, (_forward(rule, view), _backward(rule, view))
+    )
     token = view.tokens
     saved_sizes = {
         "delta.convolved": view.act * rule.channels,
@@ -135,13 +137,13 @@ def _core(
     )
 
 
-def _shared(rule: _Rule, view: Local) -> tuple[float, float, float]:
+def _shared(rule: _Rule, view: LayerView) -> tuple[float, float, float]:
     """Returns the bytes of a token: q and k of all heads, the scores of chunks, the states of chunks in 16 bits."""
     qk = 2 * view.act * rule.heads * rule.key
     return qk, view.act * rule.chunk * rule.heads, view.act * rule.heads * rule.key * rule.value / rule.chunk
 
 
-def _forward(rule: _Rule, view: Local) -> tuple[Operator, ...]:
+def _forward(rule: _Rule, view: LayerView) -> tuple[Operator, ...]:
     kernel, act = Kernels("delta", rule.chunk, view), view.act
     qk, scores, states = _shared(rule, view)
     half = _PASSES[0] / 2 * act * rule.heads * (rule.key + rule.value) / 2
@@ -157,7 +159,7 @@ def _forward(rule: _Rule, view: Local) -> tuple[Operator, ...]:
     )
 
 
-def _backward(rule: _Rule, view: Local) -> tuple[Operator, ...]:
+def _backward(rule: _Rule, view: LayerView) -> tuple[Operator, ...]:
     kernel, act = Kernels("delta.bwd", rule.chunk, view), view.act
     qk, scores, states = _shared(rule, view)
     half = _PASSES[1] / 2 * act * rule.heads * (rule.key + rule.value) / 2

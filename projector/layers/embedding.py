@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from projector.layers import altup, hyper
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.norms import norm
 from projector.operators.module import Module
 from projector.operators.saved import Transient
@@ -25,7 +25,7 @@ _MASK_LAUNCHES = parameter(
 )
 
 
-def embed(view: Local) -> tuple[Module, ...]:
+def embed(view: LayerView) -> tuple[Module, ...]:
     """Returns the rows of ``tokens`` ids, summed over tensor parallelism, plus learned positions (alone without a
     vocabulary).
 
@@ -71,7 +71,7 @@ def embed(view: Local) -> tuple[Module, ...]:
     )
 
 
-def _positions(view: Local) -> tuple[tuple[Weight, ...], tuple[Stream, ...]]:
+def _positions(view: LayerView) -> tuple[tuple[Weight, ...], tuple[Stream, ...]]:
     """Returns the tables of learned positions and of segments, and the kernels that add them."""
     length = view.model.max_position_embeddings or view.recipe.seq_length
     rows = {"position": length if view.model.position_embedding_type == "learned_absolute" else 0}
@@ -86,19 +86,19 @@ def _positions(view: Local) -> tuple[tuple[Weight, ...], tuple[Stream, ...]]:
     return tuple(weights), tuple(added)
 
 
-def _columns(view: Local) -> int:
+def _columns(view: LayerView) -> int:
     """Returns the width of the table on a rank: SUMMA's grid divides it, too."""
     return -(-view.hidden // view.recipe.tp2)
 
 
-def _backward_transient(view: Local) -> Transient | None:
+def _backward_transient(view: LayerView) -> Transient | None:
     """Returns the dense gradient of the table in the activations' type, and the hidden gradient that makes it."""
     if not view.trainable:
         return None
     return Transient("embedding_backward", view.act * view.vocab * _columns(view) + view.hidden_bytes)
 
 
-def _table_gradient(tensor: float, view: Local) -> tuple[Stream, ...]:
+def _table_gradient(tensor: float, view: LayerView) -> tuple[Stream, ...]:
     weight = real(view.vocab * _columns(view))
     rows = tensor / view.tp  # each id falls into one rank's share
     dense = Stream("embedding.bwd", "gather", tensor + rows, view.act * weight + rows, launches=2)

@@ -19,7 +19,7 @@ models/llama3_1/_component_builders.py). Embedding and output layer are counted 
 from __future__ import annotations
 
 from projector.frameworks.types import Resolved
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.mechanisms import Execution
 from projector.operators.types import Operator, Stream
 from projector.operators.weights import WeightSet
@@ -108,7 +108,7 @@ def _elementary(execution: Execution, recipe: Recipe) -> bool:
     return execution.adapters.elementary_codes and not execution.fusion.elementwise and recipe.quant_type != "int8"
 
 
-def made_again(name: str, elements: float, columns: int, view: Local, matrices: int = 1) -> tuple[Stream, ...]:
+def made_again(name: str, elements: float, columns: int, view: LayerView, matrices: int = 1) -> tuple[Stream, ...]:
     """Returns the kernels that make a weight of so many ``elements`` again before a product that reads it in 16 bits or
     more."""
     lora = view.recipe.lora
@@ -125,13 +125,13 @@ def made_again(name: str, elements: float, columns: int, view: Local, matrices: 
     return (Stream(f"{name}.dequantise", "cast", read, view.act * elements + 2 * 4.0 * scales, launches * matrices),)
 
 
-def integers(view: Local) -> bool:
+def integers(view: LayerView) -> bool:
     """Returns whether forward products are those of 8-bit integers."""
     return view.recipe.quant_type == "int8"
 
 
 def around(
-    name: str, rows: int, inputs: int, width: int, view: Local
+    name: str, rows: int, inputs: int, width: int, view: LayerView
 ) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
     """Returns what stands before and behind the forward product of integers of [rows, inputs] to [rows, width]."""
     if not integers(view):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from projector.errors import Unsupported
 from projector.layers import few_bits
 from projector.layers.linear import accumulation
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.lora import expert_adapter, one_module
 from projector.layers.quantise import cast, operand_bytes, weight_cast
 from projector.mechanisms.dispatch.exchange import MOE
@@ -23,7 +23,7 @@ from projector.operators.weights import Weight
 from projector.size import real
 
 
-def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Routed, view: Local) -> Module:
+def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Routed, view: LayerView) -> Module:
     """Returns one linear of all local experts on storage ``reads``; ``outputs`` has two widths where gate and up are
     separate products. Raises :class:`Unsupported` for adapters beside masked products."""
     backend = view.execution.kernels.grouped_by(view.recipe)
@@ -93,7 +93,7 @@ def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Rou
     return replace(part, saves=(*part.saves, *extra.saves))
 
 
-def _with_saves(part: Module, width: int, inputs: int, reads: str, r: Routed, view: Local) -> Module:
+def _with_saves(part: Module, width: int, inputs: int, reads: str, r: Routed, view: LayerView) -> Module:
     """Returns ``part`` with what it saves, as any linear: its input, quantised where the products are, and while a
     weight gradient waits the gradient of its output; frozen experts neither, but the input where a Function saves it
     all the same (tgale96/grouped_gemm grouped_gemm/ops.py, ``GroupedGemm.forward``)."""
@@ -111,14 +111,14 @@ def _with_saves(part: Module, width: int, inputs: int, reads: str, r: Routed, vi
     return replace(part, saves=saves, makes=(Saved(f"{part.name}.out", output),), tags=MOE | tags)
 
 
-def _weights(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, view: Local) -> tuple[Weight, ...]:
+def _weights(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, view: LayerView) -> tuple[Weight, ...]:
     split = "columns" if name.endswith("fc2") else "rows"
     matrix = Weight(name, sum(outputs), inputs, count=r.experts, role="linear", expert=True, split=split)
     bias = Weight(f"{name}.bias", sum(outputs), count=r.experts, expert=True)
     return (matrix, bias) if view.model.add_bias_linear else (matrix,)
 
 
-def _bias(name: str, elements: float, r: Routed, view: Local) -> tuple[Stream, ...]:
+def _bias(name: str, elements: float, r: Routed, view: LayerView) -> tuple[Stream, ...]:
     """Returns the biases of the experts' second linear, times the probability of each row, outside the products.
 
     NVIDIA/Megatron-LM core/transformer/moe/experts.py ``TEGroupedMLP._apply_bias``: for each expert bias · probability
@@ -133,7 +133,7 @@ def _bias(name: str, elements: float, r: Routed, view: Local) -> tuple[Stream, .
     )
 
 
-def _bias_backward(name: str, elements: float, r: Routed, view: Local) -> tuple[Stream, ...]:
+def _bias_backward(name: str, elements: float, r: Routed, view: LayerView) -> tuple[Stream, ...]:
     """Returns the gradients of :func:`_bias`: cast up, one type to another (2, 4), and down again for the rows (4, 2),
     products with the probability (4, 4) and the bias (4, 4), each summed (4 + 4), split gradients concatenated (2, 2).
     First linear: a sum over its rows."""
@@ -147,11 +147,11 @@ def _bias_backward(name: str, elements: float, r: Routed, view: Local) -> tuple[
     )
 
 
-def _weighted_bias(name: str, view: Local) -> bool:
+def _weighted_bias(name: str, view: LayerView) -> bool:
     return view.model.add_bias_linear and not view.execution.fusion.expert_bias and name.startswith("experts.fc2")
 
 
-def _masked_products(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, view: Local) -> Module:
+def _masked_products(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, view: LayerView) -> Module:
     """Returns the same linear as products of all held rows with each expert's weights: ``experts`` times the work."""
 
     def gemm(suffix: str, i: int, m: int, n: int, k: int, layout: str) -> Gemm:

@@ -8,18 +8,18 @@ from projector.layers import altup, attention_residual, hyper
 from projector.layers.cross_entropy import cross_entropy, projection_backward
 from projector.layers.embedding import WORD_EMBEDDINGS
 from projector.layers.linear import Linear, linear
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.mlp import activation
 from projector.layers.norms import norm
 from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Gemm, HostWork
-from projector.operators.weights import Weight, stored_at
+from projector.operators.weights import Weight, with_storage
 
 HEAD = frozenset({"head"})
 
 
-def output(view: Local) -> tuple[Module, ...]:
+def output(view: LayerView) -> tuple[Module, ...]:
     """Returns final norm, output product (never quantised) and cross-entropy; without a vocabulary the norm alone."""
     before = _transform(view)
     last = norm("final_norm", view.hidden, view.shard_tokens, view, branch=False, tags=HEAD, **_reads(before))
@@ -48,7 +48,7 @@ def output(view: Local) -> tuple[Module, ...]:
         last,
         replace(
             product,
-            weights=(*stored_at(product.weights[:1], storage, tied and view.recipe.pp == 1), *product.weights[1:]),
+            weights=(*with_storage(product.weights[:1], storage, tied and view.recipe.pp == 1), *product.weights[1:]),
             backward_transient=projection_backward(view),
         ),
         cross_entropy(view),
@@ -56,7 +56,7 @@ def output(view: Local) -> tuple[Module, ...]:
     )
 
 
-def _transform(view: Local) -> tuple[Module, ...]:
+def _transform(view: LayerView) -> tuple[Module, ...]:
     """Returns the linear and the activation before the norm of BERT's head, whole on every tensor-parallel rank and run
     on its shard of the sequence (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/models/bert/bert_lm_head.py)."""
     if not view.model.masked_lm_head:
@@ -71,7 +71,7 @@ def _reads(before: tuple[Module, ...]) -> dict[str, str]:
     return {"reads": "lm_act.out"} if before else {}
 
 
-def _next_sentence(view: Local) -> tuple[Module, ...]:
+def _next_sentence(view: LayerView) -> tuple[Module, ...]:
     """Returns a linear on the first token of every sequence, and one to two classes (BERT's pooler and binary head)."""
     if not view.model.bert_binary_head:
         return ()
@@ -91,7 +91,7 @@ def _next_sentence(view: Local) -> tuple[Module, ...]:
     )
 
 
-def _mixture(view: Local) -> tuple[Module, ...]:
+def _mixture(view: LayerView) -> tuple[Module, ...]:
     """Returns the head's mixture of all checkpoints of the residual, where layers have one."""
     if not view.model.attn_res_block_size:
         return ()
@@ -99,7 +99,7 @@ def _mixture(view: Local) -> tuple[Module, ...]:
     return (attention_residual.mixer("final_norm.mix", candidates, view.shard_tokens, view),)
 
 
-def _nan_check(view: Local) -> tuple[Module, ...]:
+def _nan_check(view: LayerView) -> tuple[Module, ...]:
     """Returns the host's read of every micro-batch's loss to look for NaN (Megatron-LM pretrain_gpt.py, loss_func)."""
     if not view.recipe.check_for_nan_in_loss_and_grad:
         return ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Gemm, Operator, Stream
@@ -36,7 +36,7 @@ _BACKWARD = parameter(
 )
 
 
-def collapsed(part: Module, rows: int, view: Local) -> Module:
+def with_stream_sum(part: Module, rows: int, view: LayerView) -> Module:
     """Returns ``part``, the norm of a sub-layer, behind the sum of the streams that feeds it."""
     n, name = view.model.hyper_connections, part.name
     outputs, inputs = n * n + 2 * n, n * view.hidden
@@ -55,7 +55,7 @@ def collapsed(part: Module, rows: int, view: Local) -> Module:
     )
 
 
-def spread(name: str, rows: int, view: Local, tags: frozenset[str], makes: str) -> Module:
+def spread(name: str, rows: int, view: LayerView, tags: frozenset[str], makes: str) -> Module:
     """Returns the module in place of a residual addition: it mixes the streams and adds the output to all of them."""
     streams = real(rows) * view.model.hyper_connections * view.hidden
     op, back = _stream(name, _SPREAD if view.execution.fusion.hyper_connections else _SPREAD_EAGER, streams, view)
@@ -65,7 +65,7 @@ def spread(name: str, rows: int, view: Local, tags: frozenset[str], makes: str) 
     return Module(name, forward=(op,), backward_input=(back,), saves=(output,), makes=(mixed,), tags=tags)
 
 
-def entry(view: Local) -> tuple[Module, ...]:
+def entry(view: LayerView) -> tuple[Module, ...]:
     """Returns the embedding copied to every stream."""
     n = view.model.hyper_connections
     if not n:
@@ -80,7 +80,7 @@ def entry(view: Local) -> tuple[Module, ...]:
     )
 
 
-def leaving(name: str, view: Local) -> tuple[Module, ...]:
+def leaving(name: str, view: LayerView) -> tuple[Module, ...]:
     """Returns the weighted sum of the streams at the end of the model."""
     n = view.model.hyper_connections
     if not n:
@@ -100,7 +100,7 @@ def leaving(name: str, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _stream(name: str, cost: tuple[float, float, int], elements: float, view: Local) -> tuple[Stream, Stream]:
+def _stream(name: str, cost: tuple[float, float, int], elements: float, view: LayerView) -> tuple[Stream, Stream]:
     read, write, launches = cost
     share = view.act / 2
     op = Stream(name, "elementwise", share * read * elements, share * write * elements, launches=launches)
@@ -108,7 +108,7 @@ def _stream(name: str, cost: tuple[float, float, int], elements: float, view: Lo
     return op, replace(op, name=f"{name}.bwd", read=backward[0], write=backward[1], launches=2 * launches)
 
 
-def _products(name: str, outputs: int, inputs: int, rows: int, view: Local) -> tuple[Operator, ...]:
+def _products(name: str, outputs: int, inputs: int, rows: int, view: LayerView) -> tuple[Operator, ...]:
     """Returns forward, data gradient and weight gradient of the projection, in fp32 (TF32 where there is one)."""
     forward = Gemm(name, rows, outputs, inputs, dtype="tf32", out_bytes=4.0)
     dgrad = replace(forward, name=f"{name}.dgrad", n=inputs, k=outputs, layout="NN")
@@ -121,7 +121,7 @@ def _mapping(name: str, outputs: int, inputs: int, scales: int = 3) -> tuple[Wei
     return (Weight(name, outputs, inputs, role="router"), Weight(f"{name}.bias", outputs + scales))
 
 
-def _kept(name: str, streams: float, view: Local) -> tuple[Saved, ...]:
+def _kept(name: str, streams: float, view: LayerView) -> tuple[Saved, ...]:
     """Returns the saved streams; without fusion their fp32 copy, too."""
     saves = (Saved(f"{name}.streams", view.act * streams, input=True),)
     return saves if view.execution.fusion.hyper_connections else (*saves, Saved(f"{name}.upcast", 4.0 * streams))

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from projector.layers.attention_core import Heads, attend
+from projector.layers.attention_core import Heads, attention_calls
 from projector.layers.linear import Linear, linear
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.norms import norm
 from projector.operators.module import Module
 from projector.operators.saved import Saved
@@ -29,11 +29,11 @@ _TOPK_PASSES, _TOPK_LAUNCHES = parameter(
     source="radix selection reads the scores twice; mask, fill, gather",
 )
 
-Compressor = Callable[[str, int, int, Local], tuple[Module, ...]]
+Compressor = Callable[[str, int, int, LayerView], tuple[Module, ...]]
 
 
 def indexer(
-    sizes: Indexer, ratio: int, q_rank: int, view: Local, compressor: Compressor | None = None, seen: float = 0.5
+    sizes: Indexer, ratio: int, q_rank: int, view: LayerView, compressor: Compressor | None = None, seen: float = 0.5
 ) -> tuple[Module, ...]:
     """Returns the modules of the indexer. ``ratio``: tokens of a key (1: every token has one); ``q_rank``: width of the
     query latent that it reads; ``seen``: share of all keys that a query of this rank has before it.
@@ -52,7 +52,7 @@ def indexer(
     return tuple(_detached(part, sizes.trained) for part in parts)
 
 
-def _scores(sizes: Indexer, ratio: int, seen: float, view: Local) -> Module:
+def _scores(sizes: Indexer, ratio: int, seen: float, view: LayerView) -> Module:
     """Returns products with all keys so far, their weighted sum over heads, and the choice of the best. Half of the
     square is below the mask; sums over heads are written in fp32."""
     seq, heads, d = view.recipe.seq_length, sizes.index_n_heads, sizes.index_head_dim
@@ -93,7 +93,7 @@ def _scores(sizes: Indexer, ratio: int, seen: float, view: Local) -> Module:
     )
 
 
-def target(sizes: Indexer, heads: Heads, view: Local) -> tuple[Module, ...]:
+def target(sizes: Indexer, heads: Heads, view: LayerView) -> tuple[Module, ...]:
     """Returns what a trained indexer learns: where attention's softmax looks, summed over heads, on the chosen keys.
 
     Scores of queries and keys once more, which no attention kernel hands out; then the divergence, both in fused
@@ -103,7 +103,7 @@ def target(sizes: Indexer, heads: Heads, view: Local) -> tuple[Module, ...]:
     if not sizes.trained:
         return ()
     seq = view.recipe.seq_length
-    again, _ = attend("indexer.target", replace(heads, v=0), view, seq_q=-(-seq // view.recipe.cp), seq_k=seq)
+    again, _ = attention_calls("indexer.target", replace(heads, v=0), view, seq_q=-(-seq // view.recipe.cp), seq_k=seq)
     nbytes = 4.0 * view.tokens * least(sizes.index_topk, seq)
     loss = Stream("indexer.loss", "softmax", 2 * nbytes, nbytes)
     shared = Collective("indexer.target.ar", "all_reduce", "tp", nbytes)  # heads of all ranks

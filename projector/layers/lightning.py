@@ -6,8 +6,8 @@ transformers models/minimax; context parallelism exchanges as for the other recu
 
 from __future__ import annotations
 
-from projector.layers.local import Local
-from projector.layers.recurrent import Kernels, chain, exchanged, gated_norm, per_rank, projection
+from projector.layers.local import LayerView
+from projector.layers.recurrent import Kernels, between_exchanges, gated_norm, mixer_chain, per_rank, projection
 from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Operator
@@ -17,7 +17,7 @@ from projector.workload.model import LayerKind
 LIGHTNING = frozenset({"lightning", "attn"})
 
 
-def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Returns the modules of the mixer, from the input norm to the residual addition."""
     m = kind.mixer
     assert isinstance(m, Lightning)
@@ -25,10 +25,10 @@ def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     inputs = (projection("qkv", 3 * inner, view, LIGHTNING), projection("gate", inner, view, LIGHTNING))
     after = gated_norm(inner, inner, view, LIGHTNING, gate="gate.out")
     out = projection("out_proj", inner, view, LIGHTNING, into="gated_norm.out")
-    return chain("lightning", view, inputs, (_core(m, inner, view), after), out, LIGHTNING)
+    return mixer_chain("lightning", view, inputs, (_core(m, inner, view), after), out, LIGHTNING)
 
 
-def _core(m: Lightning, inner: int, view: Local) -> Module:
+def _core(m: Lightning, inner: int, view: LayerView) -> Module:
     """Returns the activation of queries, keys and values, and the recurrence; it saves both inputs."""
     kernel, row = Kernels("lightning", m.chunk, view), view.act * inner
     # half of two products of a chunk; a product of states
@@ -45,7 +45,7 @@ def _core(m: Lightning, inner: int, view: Local) -> Module:
         kernel("output.bwd", 4 * row + 2 * states, 3 * row, 2 * inside + inside / 2 + 3 * outer, launches=2),
         kernel("silu.bwd", 6 * row, 3 * row),
     )
-    forward, backward = exchanged("lightning", 3 * inner, inner, 1, view, (forward, backward))
+    forward, backward = between_exchanges("lightning", 3 * inner, inner, 1, view, (forward, backward))
     tokens = view.tokens
     return Module(
         "lightning",

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from projector.dataclass import dataclass
 from projector.layers import few_bits, summa
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.lora import adapter
 from projector.layers.quantise import (
     activation_emits_quantised,
@@ -82,7 +82,7 @@ class Linear:
         return tuple(f"{self.name}.{i}" for i in range(len(self.outputs)))
 
 
-def linear(spec: Linear, view: Local, tags: frozenset[str] = frozenset()) -> Module:
+def linear(spec: Linear, view: LayerView, tags: frozenset[str] = frozenset()) -> Module:
     """Returns all operators of ``spec`` on one rank, with its adapter where the recipe trains one on ``spec.target``."""
     if view.summa:
         return _on_a_grid(spec, view, tags)
@@ -100,7 +100,7 @@ def linear(spec: Linear, view: Local, tags: frozenset[str] = frozenset()) -> Mod
     )
 
 
-def _on_a_grid(spec: Linear, view: Local, tags: frozenset[str]) -> Module:
+def _on_a_grid(spec: Linear, view: LayerView, tags: frozenset[str]) -> Module:
     """Divides both sides of the weight: outputs over tp, inputs over tp2 (SUMMA)."""
     row = spec.parallel == "row"
     inputs = spec.inputs * view.tp if row else spec.inputs
@@ -121,7 +121,7 @@ def _on_a_grid(spec: Linear, view: Local, tags: frozenset[str]) -> Module:
     )
 
 
-def _saves(spec: Linear, view: Local) -> tuple[Saved, ...]:
+def _saves(spec: Linear, view: LayerView) -> tuple[Saved, ...]:
     """Returns the input, quantised where the products are, and while a weight gradient waits the gradient of the
     output; a frozen linear needs neither, but its adapter reads the input, and a product of 8-bit integers keeps it all
     the same (bitsandbytes@95f9af30 autograd/_functions.py ``MatMul8bitLt``). Sequence parallelism saves shards."""
@@ -147,12 +147,12 @@ def _saves(spec: Linear, view: Local) -> tuple[Saved, ...]:
     return (into, gradient) if view.trainable else (into,)
 
 
-def _makes(spec: Linear, view: Local) -> tuple[Saved, ...]:
+def _makes(spec: Linear, view: LayerView) -> tuple[Saved, ...]:
     row = view.act * _out_rows(spec, view)
     return tuple(Saved(name, row * width) for name, width in spec.makes or ((f"{spec.name}.out", spec.width),))
 
 
-def _out_rows(spec: Linear, view: Local) -> int:
+def _out_rows(spec: Linear, view: LayerView) -> int:
     return view.shard_tokens if spec.parallel == "row" else spec.rows
 
 
@@ -168,35 +168,35 @@ def _weights(spec: Linear) -> tuple[Weight, ...]:
     return (*matrices, *bias) if spec.bias else matrices
 
 
-def _dtype(spec: Linear, view: Local) -> tuple[str, str]:
+def _dtype(spec: Linear, view: LayerView) -> tuple[str, str]:
     return (view.dtype, "") if spec.plain else (view.linear_dtype, view.scaling)
 
 
-def _quantises(spec: Linear, view: Local) -> bool:
+def _quantises(spec: Linear, view: LayerView) -> bool:
     return view.quantised and not spec.plain
 
 
-def _emitted(side: str, spec: Linear, view: Local) -> bool:
+def _emitted(side: str, spec: Linear, view: LayerView) -> bool:
     return spec.beside_activation == side and activation_emits_quantised(view)
 
 
-def _cast_rows(spec: Linear, view: Local, gathers: bool) -> int:
+def _cast_rows(spec: Linear, view: LayerView, gathers: bool) -> int:
     """Returns the rows cast on this rank: its shard where 8-bit shards are gathered, all rows where 16-bit ones are."""
     return view.shard_tokens if gathers and view.gathered < view.act else spec.rows
 
 
-def _element(spec: Linear, view: Local) -> float:
+def _element(spec: Linear, view: LayerView) -> float:
     return view.act if spec.plain else view.gathered
 
 
-def _amax(name: str, spec: Linear, view: Local) -> tuple[Operator, ...]:
+def _amax(name: str, spec: Linear, view: LayerView) -> tuple[Operator, ...]:
     """Returns the maximum over the tensor-parallel group that tensor-wise current scaling of a sharded tensor needs."""
     if view.sp and _quantises(spec, view) and view.cast_recipe in ("tensorwise", "current"):
         return (Collective(name, "all_reduce", "tp", 4.0),)
     return ()
 
 
-def _forward(spec: Linear, view: Local) -> tuple[Operator, ...]:
+def _forward(spec: Linear, view: LayerView) -> tuple[Operator, ...]:
     dtype, scaling = _dtype(spec, view)
     gathers = spec.parallel == "column" and view.sp
     rows = _cast_rows(spec, view, gathers)
@@ -219,7 +219,7 @@ def _forward(spec: Linear, view: Local) -> tuple[Operator, ...]:
     return tuple(ops)
 
 
-def _in_few_bits(gemm: Gemm, view: Local) -> tuple[Operator, ...]:
+def _in_few_bits(gemm: Gemm, view: LayerView) -> tuple[Operator, ...]:
     """Returns the forward product with a frozen weight in 4 or 8 bits and its kernels; nothing for other weights."""
     if few_bits.integers(view):
         before, behind = few_bits.around(gemm.name, gemm.m, gemm.k, gemm.n, view)
@@ -228,7 +228,7 @@ def _in_few_bits(gemm: Gemm, view: Local) -> tuple[Operator, ...]:
     return (*again, gemm) if again else ()
 
 
-def _output_sum(spec: Linear, view: Local) -> tuple[Operator, ...]:
+def _output_sum(spec: Linear, view: LayerView) -> tuple[Operator, ...]:
     """Returns the sum of the partial outputs of a row linear over the tensor-parallel group."""
     if spec.parallel != "row" or view.tp == 1:
         return ()
@@ -238,7 +238,7 @@ def _output_sum(spec: Linear, view: Local) -> tuple[Operator, ...]:
     return (Collective(f"{spec.name}.ar", "all_reduce", "tp", nbytes),)
 
 
-def _backward(spec: Linear, view: Local) -> tuple[Operator, ...]:
+def _backward(spec: Linear, view: LayerView) -> tuple[Operator, ...]:
     dtype, scaling = _dtype(spec, view)
     gathers = spec.parallel == "row" and view.sp
     ops: list[Operator] = []
@@ -267,7 +267,7 @@ def _backward(spec: Linear, view: Local) -> tuple[Operator, ...]:
     return tuple(ops)
 
 
-def _input_gradient_sum(spec: Linear, view: Local) -> tuple[Operator, ...]:
+def _input_gradient_sum(spec: Linear, view: LayerView) -> tuple[Operator, ...]:
     """Returns the sum of a column linear's partial input gradients, beside its weight gradient where it has one."""
     if spec.parallel != "column" or view.tp == 1:
         return ()
@@ -278,7 +278,7 @@ def _input_gradient_sum(spec: Linear, view: Local) -> tuple[Operator, ...]:
     return _with_copy(Collective(name, kind, "tp", nbytes, hides_behind=hides), view)
 
 
-def _weight_gradient(spec: Linear, view: Local) -> tuple[Operator, ...]:
+def _weight_gradient(spec: Linear, view: LayerView) -> tuple[Operator, ...]:
     dtype, scaling = _dtype(spec, view)
     # PrimusTurboLinear (AMD-AGI/Primus primus/backends/megatron/core/extensions/primus_turbo.py)
     turbo = bool(view.recipe.use_turbo_gemm) and not spec.plain
@@ -305,7 +305,9 @@ def _weight_gradient(spec: Linear, view: Local) -> tuple[Operator, ...]:
     return tuple(ops)
 
 
-def batched(name: str, count: int, inputs: int, outputs: int, reads: str, view: Local, tags: frozenset[str]) -> Module:
+def batched(
+    name: str, count: int, inputs: int, outputs: int, reads: str, view: LayerView, tags: frozenset[str]
+) -> Module:
     """Returns ``count`` linears ``inputs`` → ``outputs``, a matrix each, as one batched product on storage ``reads``."""
 
     def gemm(suffix: str, m: int, n: int, k: int, layout: str, out_bytes: float = view.act, add: bool = False) -> Gemm:
@@ -339,7 +341,7 @@ def batched(name: str, count: int, inputs: int, outputs: int, reads: str, view: 
 
 
 def accumulation(
-    name: str, elements: float, view: Local, launches: int = 1, *, returned: bool = False
+    name: str, elements: float, view: LayerView, launches: int = 1, *, returned: bool = False
 ) -> tuple[float, bool, tuple[Stream, ...]]:
     """Returns how a weight gradient of ``elements`` reaches the gradient buffer: (bytes of an output element, added in the
     GEMM's epilogue, kernels after it). ``returned``: the library returns it to autograd, which adds it in another kernel."""
@@ -349,7 +351,7 @@ def accumulation(
     return view.act, False, fusion.added(f"{name}.add", elements, view.act, buffer, launches)
 
 
-def _pieces(kind: str, spec: Linear, view: Local) -> int:
+def _pieces(kind: str, spec: Linear, view: LayerView) -> int:
     """Returns the number of pieces of a message in the forward path and of the product beside it: one for the output layer,
     which is none of Transformer Engine (Megatron-LM core/tensor_parallel/layers.py) and outside torch's compiled blocks."""
     # torch does not fuse the gather of 16-bit shards with the casts and the 8-bit product that follow (pytorch issue 149990)
@@ -364,7 +366,7 @@ def _cut(op: Gemm, pieces: int) -> Gemm:
 
 
 def _pipelined(
-    name: str, kind: str, nbytes: float, behind: tuple[str, ...], spec: Linear, view: Local
+    name: str, kind: str, nbytes: float, behind: tuple[str, ...], spec: Linear, view: LayerView
 ) -> tuple[Operator, ...]:
     """Returns a collective in the forward path; ``tp_comm_overlap`` hides all but one of its pieces behind the GEMM."""
     pieces = _pieces(kind, spec, view)
@@ -377,7 +379,7 @@ def _pipelined(
     )
 
 
-def _with_copy(op: Collective, view: Local) -> tuple[Operator, ...]:
+def _with_copy(op: Collective, view: LayerView) -> tuple[Operator, ...]:
     """Returns ``op`` with the copy of the whole tensor where collectives join another dimension than the sequence."""
     if op.kind == "all_reduce" or not view.execution.tensor_parallel.copies(op.kind, view.batch):
         return (op,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.mechanisms import Execution
-from projector.memo import with_its_own
+from projector.memo import cached_on
 from projector.operators.rank import Rank
 from projector.workload.recipe import Recipe
 
@@ -15,7 +15,7 @@ _GATHERED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "mxfp4": 0.5 + 1 / 32, "nv
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local(Rank):
+class LayerView(Rank):
     """The sizes, types and strategies that a layer sees on its rank."""
 
     execution: Execution
@@ -33,8 +33,8 @@ def _precision(recipe: Recipe) -> tuple[str, str, str]:
     return "fp8", cast_recipe if cast_recipe in ("rowwise", "blockwise") else "tensorwise", cast_recipe
 
 
-@with_its_own(0)
-def local(resolved: Resolved) -> Local:
+@cached_on(0)
+def local(resolved: Resolved) -> LayerView:
     """Returns the view of one rank of ``resolved`` (tokens and widths rounded up where a split leaves a remainder)."""
     work, recipe, model = resolved.workload, resolved.workload.recipe, resolved.workload.model
     batch = recipe.micro_batch_size * recipe.sequences
@@ -44,7 +44,7 @@ def local(resolved: Resolved) -> Local:
     dtype = recipe.precision if recipe.precision in ("fp16", "fp32") else "bf16"
     act = 4.0 if dtype == "fp32" else 2.0
     linear_dtype, scaling, cast_recipe = _precision(recipe)
-    return Local(
+    return LayerView(
         model=model,
         recipe=recipe,
         execution=resolved.execution,

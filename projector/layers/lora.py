@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.mechanisms.dispatch.routing import Routed
 from projector.operators.module import Module
 from projector.operators.saved import Saved
@@ -31,7 +31,7 @@ Product = Callable[[str, int, int, int, str], Gemm | GroupedGemm]
 
 
 def adapter(
-    target: str, name: str, parallel: str, rows: int, width: int, inputs: int, reads: str, view: Local
+    target: str, name: str, parallel: str, rows: int, width: int, inputs: int, reads: str, view: LayerView
 ) -> Module:
     """Returns the adapter of linear ``name`` [width, inputs] on ``rows`` of storage ``reads``; empty unless on
     ``target``."""
@@ -62,12 +62,12 @@ def adapter(
     )
 
 
-def one_module(view: Local) -> bool:
+def one_module(view: LayerView) -> bool:
     """Returns whether experts' weights are parameters of one module, multiplied by the Function of tgale96/grouped_gemm."""
     return view.recipe.moe_grouped_gemm == "legacy" and (view.recipe.sync_free_stage or 0) < 2
 
 
-def expert_adapter(name: str, width: int, inputs: int, reads: str, r: Routed, view: Local) -> Module:
+def expert_adapter(name: str, width: int, inputs: int, reads: str, r: Routed, view: LayerView) -> Module:
     """Returns the adapters of ``name`` of all local experts, ``experts.fc1`` or ``experts.fc2``; empty without any."""
     spec, row = view.recipe.lora, name.endswith("fc2")
     if spec is None or f"linear_{name.removeprefix('experts.')}" not in spec.targets or one_module(view):
@@ -99,7 +99,7 @@ def expert_adapter(name: str, width: int, inputs: int, reads: str, r: Routed, vi
     )
 
 
-def _plain_product(view: Local) -> Product:
+def _plain_product(view: LayerView) -> Product:
     def product(name: str, rows: int, n: int, k: int, layout: str) -> Gemm:
         m, n, k = (n, k, rows) if layout == "NT" else (rows, n, k)
         return Gemm(name, m, n, k, dtype=view.dtype, layout=layout, out_bytes=view.act)
@@ -107,7 +107,7 @@ def _plain_product(view: Local) -> Product:
     return product
 
 
-def _grouped_product(backend: str, r: Routed, view: Local) -> Product:
+def _grouped_product(backend: str, r: Routed, view: LayerView) -> Product:
     def product(name: str, rows: int, n: int, k: int, layout: str) -> GroupedGemm:
         return GroupedGemm(
             name=name,
@@ -131,7 +131,7 @@ def _factors(
     rows: tuple[int, int],
     widths: tuple[int, int, int],
     dropped_rows: int,
-    view: Local,
+    view: LayerView,
     *,
     before: tuple[Operator, ...] = (),
     between: tuple[Operator, ...] = (),
@@ -175,7 +175,7 @@ def _factors(
     )
 
 
-def _dropout(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
+def _dropout(name: str, elements: int, view: LayerView) -> tuple[Stream, ...]:
     """Returns a tensor and a mask of one byte an element: written forward, read backward."""
     if not view.execution.adapters.dropout:
         return ()
@@ -193,7 +193,7 @@ def _gathered(name: str, kind: str, nbytes: float, needed: bool) -> tuple[Collec
     return (Collective(name, kind, group, nbytes),) if needed else ()
 
 
-def _saves(name: str, rows: int, inputs: int, rank: int, reads: str, view: Local) -> tuple[Saved, ...]:
+def _saves(name: str, rows: int, inputs: int, rank: int, reads: str, view: LayerView) -> tuple[Saved, ...]:
     """Returns the inputs of both factors in the activations' type, the first a copy where dropout or a quantised base
     linear leaves no other; with dropout also its mask, 1 B each (Megatron-Bridge peft/lora.py, NeMo
     collections/llm/peft/lora.py)."""

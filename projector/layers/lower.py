@@ -25,13 +25,13 @@ from projector.layers import mtp as prediction
 from projector.layers.cross_attention import cross_attention
 from projector.layers.embedding import embed
 from projector.layers.head import output
-from projector.layers.local import Local, local
+from projector.layers.local import LayerView, local
 from projector.layers.mlp import mlp
 from projector.layers.moe import moe_layer
-from projector.layers.norms import beside
+from projector.layers.norms import parallel_residual
 from projector.layers.recompute import recomputed
-from projector.layers.towers import entering, frozen, leaving, merged
-from projector.memo import evolve, with_its_own
+from projector.layers.towers import after_stack, before_stack, frozen, image_placement
+from projector.memo import cached_on, evolve
 from projector.operators.module import Block, Module, Recomputed, block
 from projector.operators.saved import once
 from projector.operators.types import Stream
@@ -51,7 +51,7 @@ from projector.workload.model import LayerKind, Model
 from projector.workload.sparse import BlockAttention, CompressedAttention
 from projector.workload.workload import Workload
 
-Builder = Callable[[LayerKind, Local], tuple[Module, ...]]
+Builder = Callable[[LayerKind, LayerView], tuple[Module, ...]]
 ATTENTIONS: tuple[tuple[Callable[[Model], bool], Builder], ...] = (
     (attention_mla.applies, attention_mla.attention),
     (attention_gqa.applies, attention_gqa.attention),
@@ -59,7 +59,7 @@ ATTENTIONS: tuple[tuple[Callable[[Model], bool], Builder], ...] = (
 """Builders of softmax attention: the first one that applies to the model is taken."""
 
 
-@with_its_own(1)
+@cached_on(1)
 def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     """Returns one decoder layer of ``kind`` for one micro-batch on one rank.
 
@@ -70,7 +70,7 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     seen = _within_kind(kind, resolved if quantised else _in_bf16(resolved))
     view = local(seen)
     parts = frozen(_layer_parts(kind, view), view, forward_only=kind.tower is not None)
-    before, after = frozen(entering(kind, view), view, forward_only=kind.tower is not None), leaving(kind, view)
+    before, after = frozen(before_stack(kind, view), view, forward_only=kind.tower is not None), after_stack(kind, view)
     outer = tuple(saved for part in (*before, *after) for saved in part.saves)
     decoder = block(f"layer_{kind.name}", (*before, *parts, *after), _graphed(parts, view), _offloaded(view))
     decoder = _referenced(decoder, lambda frozen: _layer_parts(kind, frozen), view)
@@ -78,25 +78,25 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     return _sharded(decoder, view, seen.workload).under(replace(replay, kept=once((*replay.kept, *outer))))
 
 
-@with_its_own(1)
+@cached_on(1)
 def residual_bytes(kind: LayerKind, resolved: Resolved) -> float:
     """Returns the bytes of the residual that enters a layer of ``kind``."""
     return local(_within_kind(kind, resolved)).residual_bytes
 
 
-@with_its_own(0)
+@cached_on(0)
 def embedding(resolved: Resolved) -> Block:
     """Returns the input embedding (first stage) for one micro-batch."""
-    return _end_block("embedding", lambda view: (*embed(view), *merged(view)), resolved)
+    return _end_block("embedding", lambda view: (*embed(view), *image_placement(view)), resolved)
 
 
-@with_its_own(0)
+@cached_on(0)
 def head(resolved: Resolved) -> Block:
     """Returns the final norm, output layer and loss (last stage) for one micro-batch."""
     return _end_block("head", output, resolved)
 
 
-@with_its_own(0)
+@cached_on(0)
 def mtp(resolved: Resolved) -> Block:
     """Returns one depth of multi-token prediction with its output layer and loss."""
     view, (inner, depth_parts) = local(resolved), _prediction(resolved)
@@ -104,7 +104,7 @@ def mtp(resolved: Resolved) -> Block:
     return _sharded(_replayed(block("mtp", parts, _graphed(inner, view)), inner, resolved), view, resolved.workload)
 
 
-@with_its_own(0)
+@cached_on(0)
 def mtp_layer(resolved: Resolved) -> Block:
     """Returns the same as :func:`mtp` without output layer and loss, which model and depths compute together at the end."""
     view = local(resolved)
@@ -112,7 +112,7 @@ def mtp_layer(resolved: Resolved) -> Block:
     return _replayed(block("mtp_layer", parts, offloaded=_offloaded(view)), parts, resolved)
 
 
-def _end_block(name: str, build: Callable[[Local], tuple[Module, ...]], resolved: Resolved) -> Block:
+def _end_block(name: str, build: Callable[[LayerView], tuple[Module, ...]], resolved: Resolved) -> Block:
     """Builds the embedding or the head, which a graph of the layers leaves out."""
     view = local(resolved)
     parts = frozen(build(view), view, forward_only=name == "embedding" and view.model.vision is None)
@@ -120,7 +120,7 @@ def _end_block(name: str, build: Callable[[Local], tuple[Module, ...]], resolved
     return _sharded(_referenced(end, build, view), view, resolved.workload)
 
 
-def _referenced(unit: Block, build: Callable[[Local], tuple[Module, ...]], view: Local) -> Block:
+def _referenced(unit: Block, build: Callable[[LayerView], tuple[Module, ...]], view: LayerView) -> Block:
     """Returns ``unit`` after a forward of the frozen reference, without adapters, on the same sequences, which saves nothing
     (modelscope/ms-swift@3602360a5 swift/megatron/trainers/dpo_trainer.py: under ``no_grad``, in the same pass)."""
     if not view.recipe.reference:
@@ -130,7 +130,7 @@ def _referenced(unit: Block, build: Callable[[Local], tuple[Module, ...]], view:
     return replace(unit, forward=(*forward, *unit.forward))
 
 
-@with_its_own(0)
+@cached_on(0)
 def _prediction(resolved: Resolved) -> tuple[tuple[Module, ...], tuple[Module, ...]]:
     """Returns (modules of the layer of a prediction depth, the modules of the whole depth)."""
     kind = resolved.workload.model.mtp_kind
@@ -139,7 +139,7 @@ def _prediction(resolved: Resolved) -> tuple[tuple[Module, ...], tuple[Module, .
     return inner, prediction.depth(inner, view)
 
 
-def _with_shared_weights(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
+def _with_shared_weights(parts: tuple[Module, ...], view: LayerView) -> tuple[Module, ...]:
     """Gives weights of ``parts`` a storage common to all depths, where depths share them."""
     if not view.model.mtp_use_repeated_layer:
         return parts
@@ -157,7 +157,7 @@ def _replayed(depth: Block, parts: tuple[Module, ...], resolved: Resolved) -> Bl
     return depth.under(Recomputed(kept=depth.kept) if passed_by else recomputed(parts, recipe))
 
 
-def _sharded(unit: Block, view: Local, workload: Workload) -> Block:
+def _sharded(unit: Block, view: LayerView, workload: Workload) -> Block:
     """Returns ``unit`` with the copies of sharded data parallelism around it."""
     if not view.trainable:
         return unit
@@ -180,16 +180,16 @@ def _in_bf16(resolved: Resolved) -> Resolved:
     return evolve(resolved, workload=evolve(work, recipe=evolve(work.recipe, precision="bf16")))
 
 
-@with_its_own(1)
-def _layer_parts(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+@cached_on(1)
+def _layer_parts(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     model = view.model
     if model.unsupported:
         raise Unsupported(", ".join(model.unsupported))
     parts = (*_mixer(kind, view), *(cross_attention(view) if kind.cross else ()), *_mlp(kind, view))
-    return altup.around(beside(parts, view) if model.parallel_residual else parts, view)
+    return altup.with_altup(parallel_residual(parts, view) if model.parallel_residual else parts, view)
 
 
-def _mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def _mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     chosen = view.model.indexer is not None or not isinstance(kind.mixer, Attention | Recurrent | None)
     if view.recipe.document_lengths and chosen:
         raise Unsupported(f"packed documents in layers of {kind.name}")
@@ -200,8 +200,8 @@ def _mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     return () if kind.mixer is None else _built_mixer(replace(kind, mlp=None), view)
 
 
-@with_its_own(1)
-def _built_mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+@cached_on(1)
+def _built_mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Builds the first half of a layer, which is the same with and without experts."""
     return MIXERS[type(kind.mixer)](kind, view)
 
@@ -217,11 +217,11 @@ def attends(kind: LayerKind) -> bool:
     return isinstance(kind.mixer, Attention | BlockAttention | CompressedAttention | SharedBlock | Parallel)
 
 
-def _attention(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def _attention(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     return next(parts for applies, parts in ATTENTIONS if applies(view.model))(kind, view)
 
 
-def _attention_beside_mamba(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def _attention_beside_mamba(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Returns attention and Mamba-2 heads side by side on one norm; their outputs are summed (Falcon-H1, arXiv:2507.22448).
 
     transformers models/falcon_h1/modeling_falcon_h1.py (``FalconH1DecoderLayer``); NVIDIA-NeMo/Megatron-Bridge@067f987d
@@ -259,7 +259,7 @@ MIXERS: Mapping[type, Builder] = MappingProxyType(
 """Builders of the first half of a layer, by its mixer."""
 
 
-def _mlp(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def _mlp(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     if kind.mlp is None:
         return ()
     if not kind.moe:
@@ -269,11 +269,11 @@ def _mlp(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     return moe_layer(view.model.moe, view)
 
 
-def _offloaded(view: Local) -> frozenset[str]:
+def _offloaded(view: LayerView) -> frozenset[str]:
     return frozenset(view.recipe.offload_modules or ())
 
 
-def _graphed(parts: tuple[Module, ...], view: Local, whole: bool = True) -> frozenset[str]:
+def _graphed(parts: tuple[Module, ...], view: LayerView, whole: bool = True) -> frozenset[str]:
     """Returns the names of the operators whose launches a graph replaces, by the modules of ``cuda_graph_scope``."""
     scope = frozenset(view.recipe.cuda_graph_scope or ())
     everything = "full_iteration" in scope or ("full" in scope and whole)

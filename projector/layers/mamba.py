@@ -8,8 +8,8 @@ core/ssm/mamba_mixer.py. Widths: d = heads · head width, G groups, N states, C 
 from __future__ import annotations
 
 from projector.dataclass import dataclass
-from projector.layers.local import Local
-from projector.layers.recurrent import Kernels, chain, exchanged, gated_norm, per_rank, projection
+from projector.layers.local import LayerView
+from projector.layers.recurrent import Kernels, between_exchanges, gated_norm, mixer_chain, per_rank, projection
 from projector.operators.module import Module
 from projector.operators.saved import Saved, Transient
 from projector.operators.types import Operator
@@ -44,7 +44,7 @@ class _Sizes:
         return self.inner + self.convolved + self.heads
 
 
-def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Returns the modules of the mixer, from the input norm to the residual addition."""
     m = kind.mixer
     assert isinstance(m, Mamba2)
@@ -55,12 +55,12 @@ def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     into = projection("in_proj", x.projected, view, MAMBA)
     out = projection("out_proj", inner, view, MAMBA, into="gated_norm.out" if m.grouped_norm else "ssd.out")
     after = (gated_norm(inner, inner, view, MAMBA),) if m.grouped_norm else ()
-    return chain("mamba", view, (into,), (_ssd(m, x, view), *after), out, MAMBA)
+    return mixer_chain("mamba", view, (into,), (_ssd(m, x, view), *after), out, MAMBA)
 
 
-def _ssd(m: Mamba2, x: _Sizes, view: Local) -> Module:
+def _ssd(m: Mamba2, x: _Sizes, view: LayerView) -> Module:
     """Returns convolution and scan, one autograd function: it saves its input and its output before the gate."""
-    forward, backward = exchanged(
+    forward, backward = between_exchanges(
         "ssd", x.projected, x.inner, 5, view, (tuple(_forward(m, x, view)), tuple(_backward(m, x, view)))
     )
     tensor = view.act * x.inner * view.tokens
@@ -85,7 +85,7 @@ def _ssd(m: Mamba2, x: _Sizes, view: Local) -> Module:
     )
 
 
-def _all_but_scan(m: Mamba2, x: _Sizes, view: Local, suffix: str = "") -> list[Operator]:
+def _all_but_scan(m: Mamba2, x: _Sizes, view: LayerView, suffix: str = "") -> list[Operator]:
     """Returns the forward without its last kernel; the backward computes these kernels anew."""
     kernel, act = Kernels("ssd", m.chunk, view), view.act
     return [
@@ -97,7 +97,7 @@ def _all_but_scan(m: Mamba2, x: _Sizes, view: Local, suffix: str = "") -> list[O
     ]
 
 
-def _forward(m: Mamba2, x: _Sizes, view: Local) -> list[Operator]:
+def _forward(m: Mamba2, x: _Sizes, view: LayerView) -> list[Operator]:
     kernel, act = Kernels("ssd", m.chunk, view), view.act
     flops = (m.chunk + 2.0 * m.mamba_state_dim) * x.inner
     copied = [kernel("batch", act * x.projected, act * x.projected)] if view.batch > 1 else []
@@ -105,7 +105,7 @@ def _forward(m: Mamba2, x: _Sizes, view: Local) -> list[Operator]:
     return [*copied, *_all_but_scan(m, x, view), scan]
 
 
-def _backward(m: Mamba2, x: _Sizes, view: Local) -> list[Operator]:
+def _backward(m: Mamba2, x: _Sizes, view: LayerView) -> list[Operator]:
     kernel, act, d = Kernels("ssd.bwd", m.chunk, view), view.act, x.inner
     inner, outer = m.chunk * real(d), 2.0 * m.mamba_state_dim * d  # products inside chunks; with their states
     return [

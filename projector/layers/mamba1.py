@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from projector.errors import Unsupported
 from projector.layers.linear import Linear, linear
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.norms import norm
-from projector.layers.recurrent import Kernels, chain, per_rank, projection
+from projector.layers.recurrent import Kernels, mixer_chain, per_rank, projection
 from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Operator
@@ -36,7 +36,7 @@ _FLOPS, _BACKWARD = parameter(
 )
 
 
-def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Returns the modules of the mixer, from the input norm to the residual addition."""
     m = kind.mixer
     assert isinstance(m, Mamba1)
@@ -70,7 +70,7 @@ def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     out = projection("out_proj", d, view, MAMBA, into="mamba_scan.out")
     if not m.norms:  # the scan's backward makes the gated output again
         out = replace(out, saves=tuple(saved for saved in out.saves if saved.storage != "mamba_scan.out"))
-    return chain("mamba", view, (projection("in_proj", 2 * d, view, MAMBA),), inner, out, MAMBA)
+    return mixer_chain("mamba", view, (projection("in_proj", 2 * d, view, MAMBA),), inner, out, MAMBA)
 
 
 def _marked_split(part: Module, side: str) -> Module:
@@ -78,7 +78,7 @@ def _marked_split(part: Module, side: str) -> Module:
     return replace(part, weights=tuple(replace(weight, split=side) for weight in part.weights))
 
 
-def _with_sums(part: Module, width: int, view: Local, *, kept: bool) -> Module:
+def _with_sums(part: Module, width: int, view: LayerView, *, kept: bool) -> Module:
     """Adds the sum over the channels of all ranks, forward, and the sum of the gradients that they make, backward."""
     part = part if kept else replace(part, saves=(), makes=(Saved("x_proj.out", view.act * width * view.tokens),))
     if view.tp == 1:
@@ -90,7 +90,7 @@ def _with_sums(part: Module, width: int, view: Local, *, kept: bool) -> Module:
     return replace(part, forward=(*part.forward, reduce), backward_input=(reduce_gradient, *part.backward_input))
 
 
-def _convolution(m: Mamba1, d: int, view: Local) -> Module:
+def _convolution(m: Mamba1, d: int, view: LayerView) -> Module:
     kernel, row = Kernels("mamba_conv", _CHUNK, view), view.act * d
     forward: tuple[Operator, ...] = (kernel("fwd", row, row),)
     again = () if m.norms else (kernel("again", row, row),)
@@ -108,7 +108,7 @@ def _convolution(m: Mamba1, d: int, view: Local) -> Module:
     )
 
 
-def _scan(m: Mamba1, d: int, view: Local) -> Module:
+def _scan(m: Mamba1, d: int, view: LayerView) -> Module:
     """Returns the scan with step sizes, skip and gate; it saves its inputs, its output before the gate, chunk states."""
     kernel, row, states = Kernels("mamba_scan", _CHUNK, view), view.act * d, view.act * m.state_dim
     work, steps, token = _FLOPS * d * m.state_dim, m.state_dim, view.tokens

@@ -18,7 +18,7 @@ def mask_bytes(resolved: Resolved) -> float:
     return real(recipe.micro_batch_size * recipe.sequences) * recipe.seq_length**2
 
 
-def meant(resolved: Resolved) -> bool:
+def plausible(resolved: Resolved) -> bool:
     """Returns whether a mask that nobody asked for can have been meant: it is no larger than the 16-bit inputs of the
     layers of a stage, which a rank keeps even where it recomputes everything. Kernels of causal attention read no mask,
     and Megatron-LM has ``--no-create-attention-mask-in-dataloader`` for sequences for which it would not fit

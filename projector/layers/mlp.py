@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from projector.layers.linear import Linear, linear
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.norms import norm, residual, sandwich
 from projector.operators.module import Module
 from projector.operators.saved import Saved, Transient
@@ -48,7 +48,7 @@ _SITU_WEIGHTED, _SITU_WEIGHTED_BACK = parameter(
 )
 
 
-def mlp(view: Local) -> tuple[Module, ...]:
+def mlp(view: LayerView) -> tuple[Module, ...]:
     """Returns the feed-forward half of a dense layer, from its norm to the residual addition."""
     return (
         *host_work("mlp", 1.0, view, MLP),
@@ -59,7 +59,7 @@ def mlp(view: Local) -> tuple[Module, ...]:
     )
 
 
-def host_work(scope: str, share: float, view: Local, tags: frozenset[str]) -> tuple[Module, ...]:
+def host_work(scope: str, share: float, view: LayerView, tags: frozenset[str]) -> tuple[Module, ...]:
     """Returns ``share`` of the host time of a layer's Python modules and autograd functions around its kernels, in
     forward and in backward, as one module that graphs of ``scope`` replay; nothing for a runtime without such time."""
     micros = share * view.execution.runtime.modules_us
@@ -69,7 +69,7 @@ def host_work(scope: str, share: float, view: Local, tags: frozenset[str]) -> tu
     return (Module(f"{scope}.modules", forward=(forward,), backward_input=(backward,), tags=tags | {scope}),)
 
 
-def _with_sparse_gate(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
+def _with_sparse_gate(parts: tuple[Module, ...], view: LayerView) -> tuple[Module, ...]:
     """Subtracts a multiple of its own mean and deviation from the gate and cuts it at zero (Gemma 3n)."""
     if not view.model.sparse_activation:
         return parts
@@ -89,7 +89,7 @@ def _with_sparse_gate(parts: tuple[Module, ...], view: Local) -> tuple[Module, .
     return fc1, cut, act, fc2
 
 
-def _with_transients(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
+def _with_transients(parts: tuple[Module, ...], view: LayerView) -> tuple[Module, ...]:
     """Adds the costliest moments of the backward: FC2's data gradient; the activation's gradients beside the incoming
     one, FC2's input freed; with sequence parallelism FC1's gathered input and data gradient."""
     fc1, *_, act, fc2 = parts
@@ -109,7 +109,7 @@ def _with_transients(parts: tuple[Module, ...], view: Local) -> tuple[Module, ..
 
 
 def feed_forward(
-    prefix: str, ffn_hidden_size: int, view: Local, tags: frozenset[str], *, after_norm: bool = True
+    prefix: str, ffn_hidden_size: int, view: LayerView, tags: frozenset[str], *, after_norm: bool = True
 ) -> tuple[Module, ...]:
     """Returns FC1, the activation and FC2, whose width ``ffn_hidden_size`` is split over the tensor-parallel group."""
     width = -(-ffn_hidden_size // view.tp)
@@ -146,7 +146,7 @@ def feed_forward(
 
 
 def activation(
-    name: str, width: int, rows: int, view: Local, tags: frozenset[str], *, reads: str, weighted: bool = False
+    name: str, width: int, rows: int, view: LayerView, tags: frozenset[str], *, reads: str, weighted: bool = False
 ) -> Module:
     """Returns the activation between the two linears on ``rows`` × ``width`` of storage ``reads``; ``weighted``: times
     the router's probability.
@@ -192,7 +192,7 @@ def activation(
     )
 
 
-def _situ(name: str, elements: int, view: Local, tags: frozenset[str], reads: str, weighted: bool) -> Module:
+def _situ(name: str, elements: int, view: LayerView, tags: frozenset[str], reads: str, weighted: bool) -> Module:
     """Returns the activation of Kimi K3 on ``elements`` of either half, function by function."""
     tensor = view.act * elements
     weighted_costs = (_SITU_WEIGHTED, _SITU_WEIGHTED_BACK) if weighted else ()
@@ -219,7 +219,7 @@ def _situ(name: str, elements: int, view: Local, tags: frozenset[str], reads: st
     )
 
 
-def _interpreted(view: Local) -> bool:
+def _interpreted(view: LayerView) -> bool:
     """Returns whether the function that adds a bias and applies a GELU is scripted and nothing joins its kernels."""
     scripted = (
         bool(view.recipe.bias_activation_fusion) and view.model.add_bias_linear and not view.model.gated_linear_unit
@@ -227,7 +227,7 @@ def _interpreted(view: Local) -> bool:
     return scripted and not (view.recipe.jit_fusion or view.compiled)
 
 
-def _store_cast(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
+def _store_cast(name: str, elements: int, view: LayerView) -> tuple[Stream, ...]:
     """Returns the cast of the input that ``--activation-func-fp8-input-store`` keeps (Megatron-LM
     core/fusions/fused_bias_swiglu); TransformerEngine reads it once more, for its maximum (v2.8
     pytorch/ops/basic/activation.py)."""
@@ -238,11 +238,11 @@ def _store_cast(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
     return (Stream(name, "cast", read, real(elements), launches=launches),)
 
 
-def _restore_cast(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
+def _restore_cast(name: str, elements: int, view: LayerView) -> tuple[Stream, ...]:
     return tuple(Stream(name, "cast", real(elements), view.act * elements) for _ in _store_cast(name, elements, view))
 
 
-def _saves(name: str, tensor: float, reads: str, fused: bool, weighted: bool, view: Local) -> tuple[Saved, ...]:
+def _saves(name: str, tensor: float, reads: str, fused: bool, weighted: bool, view: LayerView) -> tuple[Saved, ...]:
     """Returns the input, in 8 bits under ``--activation-func-fp8-input-store`` (Megatron-LM
     core/fusions/fused_bias_swiglu.py); unfused also the activated gate, which the product saves, and that product where
     a probability multiplies it."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from projector.layers.grouped import grouped
 from projector.layers.linear import Linear, linear
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.mlp import activation, feed_forward, host_work
 from projector.layers.norms import norm, residual, sandwich
 from projector.layers.router import router
@@ -23,7 +23,7 @@ from projector.parameter import parameter
 from projector.workload.model import MoE
 
 
-def moe_layer(moe: MoE, view: Local) -> tuple[Module, ...]:
+def moe_layer(moe: MoE, view: LayerView) -> tuple[Module, ...]:
     """Returns the feed-forward half of an MoE layer, from its norm to the residual addition."""
     inside = replace(view, hidden=moe.moe_latent_size) if moe.moe_latent_size else view
     x = inside.experts
@@ -63,7 +63,7 @@ def moe_layer(moe: MoE, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _identity(moe: MoE, view: Local) -> tuple[Module, ...]:
+def _identity(moe: MoE, view: LayerView) -> tuple[Module, ...]:
     """Returns experts that return their input: it times the sum of their weights, added (transformers 5.23.0
     models/longcat_flash/modeling_longcat_flash.py, ``identity_expert``). Backward: gradients of input and weights."""
     if not moe.zero_expert_num:
@@ -80,7 +80,7 @@ def _identity(moe: MoE, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _latent(moe: MoE, view: Local) -> tuple[tuple[Module, ...], tuple[Module, ...]]:
+def _latent(moe: MoE, view: LayerView) -> tuple[tuple[Module, ...], tuple[Module, ...]]:
     """Returns the projections into the width in which experts work and out of it, whole on every tensor-parallel rank, on
     its shard of the sequence (NVIDIA/Megatron-LM@d98e8a64dd core/transformer/moe/moe_layer.py, ``fc1_latent_proj``)."""
     if not moe.moe_latent_size:
@@ -102,7 +102,7 @@ _MODULES = parameter(
 )
 
 
-def _weighted_output(r: Routed, view: Local) -> tuple[Module, ...]:
+def _weighted_output(r: Routed, view: LayerView) -> tuple[Module, ...]:
     """Multiplies what experts return by its probability, where their activation does not: one product in 16 bits
     (transformers models/qwen3_moe) or in one kernel, else cast, product in fp32, cast (pytorch/torchtitan@b39377f9f
     torchtitan/models/moe/moe.py, ``score_before_experts`` false). Backward the same and a sum for the gradient of the
@@ -130,7 +130,7 @@ def _elementwise(name: str, elements: float, cost: tuple[float, float, int]) -> 
     return Stream(name, "elementwise", read * elements, write * elements, launches=launches)
 
 
-def _with_buffers(part: Module, width: int, r: Routed, view: Local) -> Module:
+def _with_buffers(part: Module, width: int, r: Routed, view: LayerView) -> Module:
     """Returns the first linear ``part`` with its moment in one compiled step: beside the exchange's buffers the
     gradients of its products (the activation is gone) and one input gradient for each."""
     if not view.execution.allocator.planned:
@@ -142,7 +142,7 @@ def _with_buffers(part: Module, width: int, r: Routed, view: Local) -> Module:
     return replace(part, backward_transient=Transient("moe_backward", alive))
 
 
-def _expert_activation(width: int, r: Routed, view: Local) -> Module:
+def _expert_activation(width: int, r: Routed, view: LayerView) -> Module:
     """Returns activation times router probability, one kernel for all experts unless they run one after the other."""
     tags, reads = MOE | {"moe_act", "fused_group_mlp"}, "experts.fc1.out"
     part = _clamped(
@@ -169,7 +169,7 @@ def _expert_activation(width: int, r: Routed, view: Local) -> Module:
     return replace(part, forward=_times(part.forward, r.experts), backward_input=_times(part.backward_input, r.experts))
 
 
-def _clamped(part: Module, width: int, r: Routed, view: Local) -> Module:
+def _clamped(part: Module, width: int, r: Routed, view: LayerView) -> Module:
     """Adds clamps before the activation, in eager mode (NVIDIA/Megatron-LM core/fusions/fused_bias_geglu.py,
     ``weighted_bias_quick_geglu_impl``): each half of the rows is clamped where it lies, the halves are concatenated.
 
@@ -196,7 +196,7 @@ def _times(ops: tuple[Operator, ...], calls: int) -> tuple[Operator, ...]:
     return tuple(replace(op, launches=op.launches * calls) for op in ops)
 
 
-def _padding(name: str, r: Routed, view: Local) -> tuple[Module, ...]:
+def _padding(name: str, r: Routed, view: LayerView) -> tuple[Module, ...]:
     """Rounds rows per expert up for quantised GEMMs: a copy in and out, unless the dispatcher or the kernel does without."""
     fused = view.execution.kernels.grouped_by(view.recipe) == "fused"
     if r.rows == r.received or fused or view.execution.dispatch.pads:
@@ -213,7 +213,7 @@ def _padding(name: str, r: Routed, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _shared(moe: MoE, view: Local) -> tuple[Module, ...]:
+def _shared(moe: MoE, view: LayerView) -> tuple[Module, ...]:
     """Returns the experts that every token visits: a dense network over tensor parallelism, its gate, the addition."""
     if not moe.moe_shared_expert_intermediate_size:
         return ()

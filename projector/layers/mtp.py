@@ -12,7 +12,7 @@ from projector.layers import hyper
 from projector.layers.embedding import embed
 from projector.layers.head import output
 from projector.layers.linear import Linear, linear
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.norms import norm
 from projector.operators.module import Module
 from projector.operators.saved import Saved
@@ -24,7 +24,7 @@ MTP = frozenset({"mtp"})
 _ROLL_LAUNCHES = parameter(6, unit="launches", kind="derived", source="ids, labels and mask moved by one token")
 
 
-def depth(layer: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
+def depth(layer: tuple[Module, ...], view: LayerView) -> tuple[Module, ...]:
     """Returns one prediction depth around ``layer`` (the kind of the last decoder layer), without its output layer."""
     ids = 8.0 * view.tokens
     roll = Stream("mtp.roll", "copy", 3 * ids, 3 * ids, launches=_ROLL_LAUNCHES)
@@ -58,12 +58,12 @@ def depth(layer: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
     )
 
 
-def loss(view: Local) -> tuple[Module, ...]:
+def loss(view: LayerView) -> tuple[Module, ...]:
     """Returns the output layer and the loss of one depth, which use the model's weights."""
     return tuple(replace(part, weights=borrowed(part.weights)) for part in output(view))
 
 
-def _gathered_width(view: Local) -> tuple[Module, ...]:
+def _gathered_width(view: LayerView) -> tuple[Module, ...]:
     """Gathers the projection's output, split by columns, so that the layer sees the whole width."""
     if view.tp == 1:
         return ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from projector.layers import attention_residual, hyper
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Operator, Stream
@@ -29,7 +29,7 @@ def norm(
     name: str,
     width: int,
     rows: int,
-    view: Local,
+    view: LayerView,
     *,
     branch: bool = True,
     reads: str = "",
@@ -72,8 +72,8 @@ def norm(
         tags=tags,
     )
     if streams:
-        return hyper.collapsed(part, rows, view)
-    return attention_residual.mixed(part, rows, view) if branch and view.model.attn_res_block_size else part
+        return hyper.with_stream_sum(part, rows, view)
+    return attention_residual.with_mixture(part, rows, view) if branch and view.model.attn_res_block_size else part
 
 
 def _row_statistics(name: str, rows: int) -> Operator:
@@ -81,7 +81,7 @@ def _row_statistics(name: str, rows: int) -> Operator:
     return Collective(name, "all_reduce", "tp", 8.0 * rows)
 
 
-def _saves(name: str, width: int, rows: int, reads: str, fused: bool, view: Local) -> tuple[Saved, ...]:
+def _saves(name: str, width: int, rows: int, reads: str, fused: bool, view: LayerView) -> tuple[Saved, ...]:
     statistics = (
         8.0 if view.model.normalization == "LayerNorm" else 4.0
     )  # B a row, fp32: mean and deviation, or one of them
@@ -92,7 +92,7 @@ def _saves(name: str, width: int, rows: int, reads: str, fused: bool, view: Loca
     return saves if fused else (*saves, Saved(f"{name}.upcast", 4.0 * width * rows))
 
 
-def sandwich(name: str, view: Local, tags: frozenset[str] = frozenset(), reads: str = "") -> tuple[Module, ...]:
+def sandwich(name: str, view: LayerView, tags: frozenset[str] = frozenset(), reads: str = "") -> tuple[Module, ...]:
     """Returns the second norm of a sub-layer, on its output, where the model has one (Gemma, Grok)."""
     return (
         (norm(name, view.hidden, view.shard_tokens, view, branch=False, reads=reads, tags=tags),)
@@ -101,13 +101,13 @@ def sandwich(name: str, view: Local, tags: frozenset[str] = frozenset(), reads: 
     )
 
 
-def vectors(name: str, width: int, view: Local) -> tuple[Weight, ...]:
+def vectors(name: str, width: int, view: LayerView) -> tuple[Weight, ...]:
     """Returns the weights that a normalisation over ``width`` learns."""
     number = _VECTORS.get(view.model.normalization, 1)
     return (Weight(f"{name}.weight", number * width),) if number else ()
 
 
-def beside(parts: tuple[Module, ...], view: Local) -> tuple[Module, ...]:
+def parallel_residual(parts: tuple[Module, ...], view: LayerView) -> tuple[Module, ...]:
     """Returns ``parts`` of a layer whose two halves read one norm and are added to the residual together (arXiv:2204.02311):
     the second norm and the first addition are gone, the gradients of both halves meet at the norm."""
     x = view.hidden_bytes
@@ -143,7 +143,7 @@ def _branch_add(name: str, tensor: float, compiled: bool) -> Stream:
     return Stream(f"{name}.branch_add", "elementwise", 2 * tensor, tensor)
 
 
-def residual(name: str, view: Local, tags: frozenset[str] = frozenset(), makes: str = "") -> Module:
+def residual(name: str, view: LayerView, tags: frozenset[str] = frozenset(), makes: str = "") -> Module:
     """Adds the output of a sub-layer to the residual stream, on the sequence-parallel shard. ``makes``: storage of the sum.
 
     Compiled: one kernel with the norm that follows, which then need not read the sum again. The bias before it is added

@@ -110,7 +110,7 @@ def kind(recipe: Recipe) -> Rule:
     return RULES[recipe.optimizer or "adam"]
 
 
-def divided(recipe: Recipe, weights: WeightSet) -> Iterator[tuple[Rule, WeightSet]]:
+def by_rule(recipe: Recipe, weights: WeightSet) -> Iterator[tuple[Rule, WeightSet]]:
     """Yields the rules of a run with the weights that each updates."""
     rule = kind(recipe)
     if not rule.rest:
@@ -152,7 +152,7 @@ def scratch(recipe: Recipe, weights: WeightSet, dense: int, expert: int, bf16_mo
     """Returns the bytes that an eager step adds while it lasts: states widened and working tensors, of all weights at
     once or of the largest tensor where each has kernels of its own."""
     nbytes = 4.0 * len(widened(recipe, bf16_moments)) * (weights.dense / dense + weights.expert / expert)
-    for rule, part in divided(recipe, weights):
+    for rule, part in by_rule(recipe, weights):
         if not rule.scratch:
             continue
         sizes = [(w.elements / (1 if rule.rest else expert if w.expert else dense), n) for w, n in part.weights.items()]

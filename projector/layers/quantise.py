@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.operators.module import Module
 from projector.operators.types import Stream
 from projector.parameter import parameter
@@ -56,12 +56,12 @@ _OPERAND_BYTES = parameter(
 )
 
 
-def operand_bytes(view: Local) -> float:
+def operand_bytes(view: LayerView) -> float:
     """Returns the bytes of one element of a linear's operand as it is saved."""
     return _OPERAND_BYTES.get(view.cast_recipe, 1.0) if view.quantised else view.act
 
 
-def cast(name: str, elements: float, view: Local, tensors: int = 1) -> tuple[Stream, ...]:
+def cast(name: str, elements: float, view: LayerView, tensors: int = 1) -> tuple[Stream, ...]:
     """Returns the casts of ``elements`` (of ``tensors`` tensors) for the linears of ``view``; nothing unless quantised."""
     if not view.quantised:
         return ()
@@ -76,7 +76,7 @@ def cast(name: str, elements: float, view: Local, tensors: int = 1) -> tuple[Str
     return stream, replace(stream, name=f"{name}.columns", kind="transpose")
 
 
-def rescale(name: str, elements: float, view: Local) -> tuple[Stream, ...]:
+def rescale(name: str, elements: float, view: LayerView) -> tuple[Stream, ...]:
     """Returns the scaling of a row-wise product after it: torchao runs slow-accumulating products with the tensor-wise
     kernel of cuBLAS and multiplies afterwards (pytorch/ao float8_ops.py, issue 2184; the backward since pull request
     1325)."""
@@ -85,7 +85,7 @@ def rescale(name: str, elements: float, view: Local) -> tuple[Stream, ...]:
     return (Stream(name, "elementwise", view.act * elements, view.act * elements),)
 
 
-def norm_emits_quantised(view: Local) -> bool:
+def norm_emits_quantised(view: LayerView) -> bool:
     """Returns whether the fused norm writes 8-bit output: its scale is known beforehand (delayed, MXFP8)."""
     turbo = view.recipe.use_turbo_rms_norm or view.recipe.use_turbo_gemm  # a norm of its own, in 16 bits
     fusion = view.execution.fusion
@@ -93,13 +93,13 @@ def norm_emits_quantised(view: Local) -> bool:
     return view.quantised and fusion.norm and known and not turbo
 
 
-def activation_emits_quantised(view: Local) -> bool:
+def activation_emits_quantised(view: LayerView) -> bool:
     """Returns whether the activation writes the operand of the linear after it, in backward of the linear before it: under
     scales known before the tensor (TransformerEngine@v2.8 pytorch/ops/basic/activation.py, ``next_op_input_quantizer``)."""
     return view.quantised and view.execution.fusion.activation_casts and view.cast_recipe in ("delayed", "mxfp8")
 
 
-def weight_cast(name: str, elements: float, view: Local) -> tuple[Stream, ...]:
+def weight_cast(name: str, elements: float, view: LayerView) -> tuple[Stream, ...]:
     """Returns the cast of a weight inside every micro-batch: only where FSDP gathers parameters for each of them.
 
     Elsewhere quantised weights are kept over the micro-batches of a step and cast once, with the optimizer.
@@ -115,25 +115,25 @@ def weight_cast(name: str, elements: float, view: Local) -> tuple[Stream, ...]:
 # delayed scaling the kernels write 8 bits, which are widened for the linears around (backends.py ``FusedAttnFunc``); under
 # current scaling they write 16. MXFP8 casts each tensor in both directions, behind the exchange between ranks; any other
 # recipe in front of it, so that messages carry 8 bits (context_parallel.py). NVFP4 leaves attention to current scaling.
-def _eight_bit(view: Local) -> bool:
+def _eight_bit(view: LayerView) -> bool:
     return bool(view.recipe.fp8_dot_product_attention) and view.quantised
 
 
-def _delayed(view: Local) -> bool:
+def _delayed(view: LayerView) -> bool:
     return _eight_bit(view) and view.cast_recipe == "delayed"
 
 
-def sent(view: Local) -> float:
+def sent(view: LayerView) -> float:
     """Returns the bytes of an element of Q, K, V and the output's gradient in a message."""
     return 1.0 if _eight_bit(view) and view.cast_recipe != "mxfp8" else view.act
 
 
-def received(view: Local) -> float:
+def received(view: LayerView) -> float:
     """Returns the bytes of an element of the output and the gradients of Q, K, V in a message."""
     return 1.0 if _delayed(view) else view.act
 
 
-def quantised(part: Module, inputs: int, outputs: int, view: Local) -> Module:
+def quantised(part: Module, inputs: int, outputs: int, view: LayerView) -> Module:
     """Adds its casts to ``part``, whose Q, K, V have ``inputs`` elements on this rank and whose output ``outputs``."""
     if not _eight_bit(view):
         return part
@@ -153,13 +153,13 @@ def quantised(part: Module, inputs: int, outputs: int, view: Local) -> Module:
     )
 
 
-def _joined(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
+def _joined(name: str, elements: int, view: LayerView) -> tuple[Stream, ...]:
     if view.cast_recipe == "mxfp8":
         return ()
     return (Stream(name, "copy", view.act * elements, view.act * elements),)
 
 
-def _narrowed(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
+def _narrowed(name: str, elements: int, view: LayerView) -> tuple[Stream, ...]:
     """Casts one orientation, all that attention reads; current scaling reads the tensor once more, for its maximum."""
     if view.cast_recipe == "mxfp8":
         return cast(name, elements, view)
@@ -167,7 +167,7 @@ def _narrowed(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
     return (stream,) if _delayed(view) else (replace(stream, read=2 * stream.read, launches=3),)
 
 
-def _widened(name: str, elements: int, view: Local) -> tuple[Stream, ...]:
+def _widened(name: str, elements: int, view: LayerView) -> tuple[Stream, ...]:
     if not _delayed(view):
         return ()
     return (Stream(name, "cast", real(elements), view.act * elements),)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from projector.mechanisms.single import Recompute
 from projector.operators.module import Module, Recomputed, forward_of
-from projector.operators.saved import Saved, costliest, nbytes, once
+from projector.operators.saved import Saved, costliest, once, saved_bytes
 from projector.operators.types import Attention, Collective, Gemm, HostWork, Operator
 from projector.parameter import parameter
 from projector.workload.composition import Composition, Layer, counted
@@ -112,7 +112,7 @@ def _every_other_product(parts: tuple[Module, ...], saves: tuple[Saved, ...], ho
     replayed: list[Operator] = []
     products = 0
     for part in parts:
-        scattered = nbytes(part.makes) if any(map(_scatters, part.forward)) else None
+        scattered = saved_bytes(part.makes) if any(map(_scatters, part.forward)) else None
         for op in part.forward:
             dead = how.pruned and op.name in _OUTPUT_ONLY
             if isinstance(op, Collective) and op.group == "ep":
@@ -162,7 +162,7 @@ def _remade(parts: Iterable[Module]) -> frozenset[str]:
     return frozenset(saved.tensor for part in parts for saved in (*part.makes, *_own_saves(part)))
 
 
-def checkpointed(recipe: Recipe, chunk: Composition) -> Iterator[tuple[tuple[tuple[Layer, ...], bool], int]]:
+def checkpoint_groups(recipe: Recipe, chunk: Composition) -> Iterator[tuple[tuple[tuple[Layer, ...], bool], int]]:
     """Yields the layers of a chunk that full recompute replays together, and (False) each layer that is saved as it is;
     equal neighbours once, with their number. ``uniform``: the whole chunk in groups of ``recompute_num_layers``;
     otherwise layer by layer (Megatron-LM core/transformer/transformer_block.py)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from projector.layers.linear import Linear, linear
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.norms import norm, residual, sandwich
 from projector.operators.module import Module
 from projector.operators.saved import Saved
@@ -18,7 +18,7 @@ from projector.operators.types import Collective, Operator, Scan, Stream
 from projector.operators.weights import Weight
 
 
-def per_rank(size: int, view: Local) -> int:
+def per_rank(size: int, view: LayerView) -> int:
     """Returns how many heads, groups or channels one tensor-parallel rank has."""
     return -(-size // view.tp)
 
@@ -26,7 +26,7 @@ def per_rank(size: int, view: Local) -> int:
 class Kernels:
     """Makes the kernels of a recurrence from sizes per token of this rank. ``chunk``: tokens that a step takes."""
 
-    def __init__(self, name: str, chunk: int, view: Local) -> None:
+    def __init__(self, name: str, chunk: int, view: LayerView) -> None:
         self._name, self._tokens, self._act = name, view.tokens, view.act
         longest = max(view.recipe.document_lengths or (view.recipe.seq_length,))  # documents run beside one another
         self._steps = -(-longest // chunk)
@@ -48,8 +48,8 @@ class Kernels:
         )
 
 
-def chain(
-    name: str, view: Local, inputs: Sequence[Module], core: Sequence[Module], output: Module, tags: frozenset[str]
+def mixer_chain(
+    name: str, view: LayerView, inputs: Sequence[Module], core: Sequence[Module], output: Module, tags: frozenset[str]
 ) -> tuple[Module, ...]:
     """Returns a mixer from its norm to its residual: ``inputs`` project, ``core`` mixes, ``output`` projects back."""
     return (
@@ -62,7 +62,7 @@ def chain(
     )
 
 
-def projection(name: str, width: int, view: Local, tags: frozenset[str], *, into: str = "") -> Module:
+def projection(name: str, width: int, view: LayerView, tags: frozenset[str], *, into: str = "") -> Module:
     """Returns a linear of the normed input to ``width`` of this rank (column), or back from storage ``into`` (row)."""
     spec = Linear(
         name,
@@ -76,7 +76,7 @@ def projection(name: str, width: int, view: Local, tags: frozenset[str], *, into
     return linear(spec, view, tags)
 
 
-def gated_norm(width: int, weight: int, view: Local, tags: frozenset[str], gate: str = "") -> Module:
+def gated_norm(width: int, weight: int, view: LayerView, tags: frozenset[str], gate: str = "") -> Module:
     """Returns the norm over heads or groups after a recurrence, times a gate of storage ``gate`` if given.
 
     ``width``: elements of a token on this rank; ``weight``: elements that it learns there.
@@ -96,8 +96,8 @@ def gated_norm(width: int, weight: int, view: Local, tags: frozenset[str], gate:
     )
 
 
-def exchanged(
-    name: str, width_in: float, width_out: float, calls: int, view: Local, ops: tuple[tuple[Operator, ...], ...]
+def between_exchanges(
+    name: str, width_in: float, width_out: float, calls: int, view: LayerView, ops: tuple[tuple[Operator, ...], ...]
 ) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
     """Returns (forward, backward) ``ops`` between the exchanges of sequence for heads: ``width_in`` elements of a token
     go in by ``calls`` collectives and ``width_out`` come back, each reordered before and after."""

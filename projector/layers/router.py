@@ -6,7 +6,7 @@ over the tensor-parallel group and sees the sequence shard.
 
 from __future__ import annotations
 
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Gemm, Operator, Stream
@@ -30,7 +30,7 @@ _UNFUSED_PASSES = parameter(
 )
 
 
-def router(moe: MoE, view: Local) -> Module:
+def router(moe: MoE, view: LayerView) -> Module:
     """Returns router GEMM and top-k. ``moe_router_dtype`` fp32: bf16 operands, fp32 output; fp32 operands backward."""
     rows, experts, h = view.shard_tokens, moe.scored, view.hidden
     high = view.recipe.moe_router_dtype in ("fp32", "fp64")
@@ -64,7 +64,7 @@ def router(moe: MoE, view: Local) -> Module:
     )
 
 
-def _saves(moe: MoE, view: Local) -> tuple[Saved, ...]:
+def _saves(moe: MoE, view: LayerView) -> tuple[Saved, ...]:
     """Returns the softmax for the probabilities and another for the balancing loss (fp32), two bool maps, the held
     probabilities, indices; and, unless frozen, the input."""
     probabilities = 4.0 if view.recipe.moe_router_dtype == "fp32" else 2.0
@@ -74,13 +74,13 @@ def _saves(moe: MoE, view: Local) -> tuple[Saved, ...]:
     return (into, scores) if view.trainable else (scores,)
 
 
-def _launches(fused_unfused: tuple[int, int], view: Local) -> int:
+def _launches(fused_unfused: tuple[int, int], view: LayerView) -> int:
     """Returns the launches of a router that is fused (Megatron's kernels, a sync-free stage, a compiler) or not."""
     fused = view.recipe.moe_router_fusion or (view.recipe.sync_free_stage or 0) >= 1 or view.compiled
     return fused_unfused[0 if fused else 1]
 
 
-def _scores(name: str, moe: MoE, view: Local, backward: bool = False) -> Stream:
+def _scores(name: str, moe: MoE, view: LayerView, backward: bool = False) -> Stream:
     launches = _launches(_GROUPED if moe.moe_router_num_groups else _TOPK, view)
     passes = 1 if launches == 1 else _UNFUSED_PASSES
     matrix = 4.0 * moe.scored * view.shard_tokens
@@ -89,7 +89,7 @@ def _scores(name: str, moe: MoE, view: Local, backward: bool = False) -> Stream:
     return Stream(name, "router", passes * matrix, passes * matrix, launches=launches)
 
 
-def _balance(moe: MoE, view: Local) -> tuple[Operator, ...]:
+def _balance(moe: MoE, view: LayerView) -> tuple[Operator, ...]:
     """Returns load-balancing statistics: scores again, counts (summed over ranks of one sequence), their product."""
     launches = _launches(_BALANCE, view) + (_launches(_BIAS, view) if moe.moe_router_enable_expert_bias else 0)
     matrix = 4.0 * moe.scored * view.shard_tokens
@@ -100,7 +100,7 @@ def _balance(moe: MoE, view: Local) -> tuple[Operator, ...]:
     return tuple(ops)
 
 
-def _balance_backward(moe: MoE, view: Local) -> Stream:
+def _balance_backward(moe: MoE, view: LayerView) -> Stream:
     """Returns the gradient of the balancing loss for the scores, added to that of the routing weights."""
     matrix = 4.0 * moe.scored * view.shard_tokens
     launches = most(3, _launches(_BALANCE, view) // 2)

@@ -15,18 +15,18 @@ from projector.layers.attention_core import Heads
 from projector.layers.attention_gqa import ATTN, rope
 from projector.layers.context_parallel import core_attention
 from projector.layers.linear import Linear, linear
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.mlp import MLP, feed_forward
 from projector.layers.norms import norm
 from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Stream
-from projector.operators.weights import stored_at
+from projector.operators.weights import with_storage
 from projector.workload.layer_kinds import SharedBlock
 from projector.workload.model import LayerKind
 
 
-def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Returns the modules from the layer's input to the residual addition after the Mamba-2 mixer."""
     m = kind.mixer
     assert isinstance(m, SharedBlock)
@@ -79,12 +79,12 @@ def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
 def _with_shared_weights(part: Module, m: SharedBlock) -> Module:
     """Makes the module's weights one tensor with those of every other use of the block."""
     weights = tuple(
-        stored for weight in part.weights for stored in stored_at((weight,), f"shared{m.block}.{weight.name}")
+        stored for weight in part.weights for stored in with_storage((weight,), f"shared{m.block}.{weight.name}")
     )
     return replace(part, weights=weights)
 
 
-def _adapter(name: str, width: int, inputs: int, rank: int, reads: str, view: Local) -> tuple[Module, ...]:
+def _adapter(name: str, width: int, inputs: int, rank: int, reads: str, view: LayerView) -> tuple[Module, ...]:
     """Returns an adapter through ``rank`` beside a product of ``width`` outputs, to which its output is added."""
     down = Linear(f"{name}_a", (rank,), inputs, view.shard_tokens, reads=reads)
     up = Linear(f"{name}_b", (width,), rank, view.tokens, "column", reads=f"{name}_a.out")

@@ -5,8 +5,8 @@ transformers models/lfm2/modeling_lfm2.py (``Lfm2ShortConv``); AMD-AGI/Primus@fd
 
 from __future__ import annotations
 
-from projector.layers.local import Local
-from projector.layers.recurrent import Kernels, chain, exchanged, per_rank, projection
+from projector.layers.local import LayerView
+from projector.layers.recurrent import Kernels, between_exchanges, mixer_chain, per_rank, projection
 from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.weights import Weight
@@ -16,16 +16,16 @@ from projector.workload.model import LayerKind
 CONV = frozenset({"conv"})
 
 
-def mixer(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Returns the modules of the mixer, from the input norm to the residual addition."""
     m = kind.mixer
     assert isinstance(m, ShortConvolution)
     width = per_rank(view.hidden, view)
     into, out = projection("in_proj", 3 * width, view, CONV), projection("out_proj", width, view, CONV, into="conv.out")
-    return chain("conv", view, (into,), (_core(m, width, view),), out, CONV)
+    return mixer_chain("conv", view, (into,), (_core(m, width, view),), out, CONV)
 
 
-def _core(m: ShortConvolution, width: int, view: Local) -> Module:
+def _core(m: ShortConvolution, width: int, view: LayerView) -> Module:
     """Returns product of two views, convolution, product with the third; both products save what they multiply."""
     kernel, row = Kernels("conv", view.recipe.seq_length, view), view.act * width
     forward = (kernel("gate_in", 2 * row, row), kernel("taps", row, row), kernel("gate_out", 2 * row, row))
@@ -35,7 +35,7 @@ def _core(m: ShortConvolution, width: int, view: Local) -> Module:
         kernel("gate_in.bwd", 3 * row, 2 * row, launches=2),
         kernel("join.bwd", 3 * row, 3 * row),
     )
-    before, after = exchanged("conv", 3 * width, width, 1, view, (forward, backward))
+    before, after = between_exchanges("conv", 3 * width, width, 1, view, (forward, backward))
     return Module(
         "conv",
         forward=before,

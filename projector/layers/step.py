@@ -7,7 +7,7 @@ core/optimizer) and PyTorch FSDP2 (pytorch/torchtitan@b5bcd76c6 torchtitan/distr
 from __future__ import annotations
 
 from projector.frameworks.types import Resolved
-from projector.layers.optimizers import MUON, Rule, divided, moments, widened
+from projector.layers.optimizers import MUON, Rule, by_rule, moments, widened
 from projector.operators.rank import WIDTH
 from projector.operators.types import Operator, Stream
 from projector.operators.weights import WeightSet
@@ -51,7 +51,7 @@ def optimizer(resolved: Resolved, part: WeightSet) -> tuple[Operator, ...]:
         _pass("grad_norm", resident, grad, 0.0, launches),
         _pass("clip", resident, grad, grad, launches),
     ]
-    for rule, updated in divided(recipe, part):
+    for rule, updated in by_rule(recipe, part):
         ops += _update(resolved, rule, updated, main, on_device)
     if not execution.runtime.whole_step:
         for word in widened(recipe, execution.fusion.bf16_moments):

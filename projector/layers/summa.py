@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.operators.module import Module
 from projector.operators.saved import Saved, Transient
 from projector.operators.types import Collective, Gemm, Operator, Stream
@@ -25,7 +25,7 @@ from projector.operators.weights import Weight
 
 def product(
     name: str,
-    view: Local,
+    view: LayerView,
     *,
     rows: int,
     inputs: int,
@@ -80,7 +80,9 @@ def product(
     )
 
 
-def _paneled(name: str, kind: str, group: str, nbytes: float, beside: Sequence[str], view: Local) -> Iterator[Operator]:
+def _paneled(
+    name: str, kind: str, group: str, nbytes: float, beside: Sequence[str], view: LayerView
+) -> Iterator[Operator]:
     count = view.panels
     yield Collective(f"{name}.first", kind, group, nbytes / count, launches=1)
     if count > 1:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from projector.layers.cross_attention import ENCODED
 from projector.layers.embedding import embed
 from projector.layers.linear import Linear, linear
-from projector.layers.local import Local
+from projector.layers.local import LayerView
 from projector.layers.mlp import activation
 from projector.layers.norms import norm
 from projector.operators.module import Module
@@ -21,7 +21,7 @@ from projector.workload.towers import Vision
 VISION = frozenset({"vision"})
 
 
-def entering(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def before_stack(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Returns the modules before a stack: an encoder looks its tokens up in the decoder's table, a vision tower cuts
     images into patches; each stack with relative positions makes them once."""
     if not kind.first:
@@ -32,7 +32,7 @@ def entering(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     return *(replace(part, weights=borrowed(part.weights)) for part in words), *_relative_positions(kind, view)
 
 
-def leaving(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def after_stack(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Returns the modules after a stack: the norm of an encoder, whose output stays for the keys and values of every
     layer that attends to it; the projector of a vision tower."""
     if not kind.last:
@@ -43,7 +43,7 @@ def leaving(kind: LayerKind, view: Local) -> tuple[Module, ...]:
     return (replace(part, saves=(*part.saves, Saved(ENCODED, view.hidden_bytes, until="weight_gradient"))),)
 
 
-def frozen(parts: tuple[Module, ...], view: Local, *, forward_only: bool) -> tuple[Module, ...]:
+def frozen(parts: tuple[Module, ...], view: LayerView, *, forward_only: bool) -> tuple[Module, ...]:
     """Returns ``parts`` with frozen weights where the recipe freezes the language model; ``forward_only``: nothing
     before them is trained either, so that they save nothing."""
     if view.trainable or view.recipe.lora is not None:
@@ -59,7 +59,7 @@ def frozen(parts: tuple[Module, ...], view: Local, *, forward_only: bool) -> tup
     )
 
 
-def merged(view: Local) -> tuple[Module, ...]:
+def image_placement(view: LayerView) -> tuple[Module, ...]:
     """Returns the placement of image tokens among word embeddings: a tensor of zeros, words and images written into it;
     backward reads the images' gradient out of it (NVIDIA/Megatron-LM@00caa53a megatron/core/models/multimodal/
     llava_model.py, ``_preprocess_data``)."""
@@ -72,7 +72,7 @@ def merged(view: Local) -> tuple[Module, ...]:
     return (Module("image_merge", forward=(forward,), backward_input=(backward,), tags=VISION),)
 
 
-def _patches(tower: Vision, view: Local) -> tuple[Module, ...]:
+def _patches(tower: Vision, view: LayerView) -> tuple[Module, ...]:
     """Returns patches through a convolution, which is a product, whole on every rank (torch's Conv2d there), the class
     token before them, learned positions, the norm. No gradient leaves it: its inputs are pixels."""
     h, rows = tower.hidden_size, view.batch * tower.patches
@@ -100,7 +100,7 @@ def _patches(tower: Vision, view: Local) -> tuple[Module, ...]:
     return (product, added, *((before,) if tower.pre_norm else ()))
 
 
-def _projector(tower: Vision, view: Local) -> tuple[Module, ...]:
+def _projector(tower: Vision, view: LayerView) -> tuple[Module, ...]:
     """Drops the class token, joins neighbours, and runs two linears with an activation (NVIDIA/Megatron-LM@00caa53a
     megatron/core/models/vision/multimodal_projector.py). It is trained whether the tower is or not."""
     n, width = view.batch * tower.image_tokens, -(-tower.projector_hidden_size // view.tp)
@@ -125,7 +125,7 @@ def _projector(tower: Vision, view: Local) -> tuple[Module, ...]:
     )
 
 
-def _relative_positions(kind: LayerKind, view: Local) -> tuple[Module, ...]:
+def _relative_positions(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Returns a number of each head for each distance, laid out as scores (NVIDIA/Megatron-LM@00caa53a
     megatron/core/models/common/embeddings/relative_pos_embedding.py): bucketed, looked up, copied by head, kept for the
     stack."""

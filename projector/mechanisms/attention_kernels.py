@@ -141,7 +141,7 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = {
 _MONTHS = tuple(sorted({kernel.since for chain in KERNELS.values() for kernel in chain}))
 
 
-def epoch(date: str | None) -> str:
+def build_month(date: str | None) -> str:
     """Returns the last month until ``date`` in which a kernel was added (builds between two such months run alike), or
     ""."""
     if not date:
@@ -149,7 +149,7 @@ def epoch(date: str | None) -> str:
     return max((month for month in _MONTHS if month <= date[:7]), default="") or "0000-00"
 
 
-def taker(preferred: str, built: str, arch: str, op: Attention) -> Kernel | None:
+def first_matching(preferred: str, built: str, arch: str, op: Attention) -> Kernel | None:
     """Returns the first kernel of the stack's list that takes the call as it is; None without one, or without a list."""
     return next((kernel for kernel in KERNELS.get(preferred, ()) if kernel.takes(op, arch, built)), None)
 
@@ -160,7 +160,7 @@ def choose(preferred: str, built: str, arch: str, op: Attention) -> tuple[str, A
     chain = KERNELS.get(preferred)
     if chain is None:
         return preferred, op
-    found = taker(preferred, built, arch, op)
+    found = first_matching(preferred, built, arch, op)
     if op.dtype not in _WIDE and (found is None or found.family == UNFUSED):
         return choose(preferred, built, arch, replace(op, dtype="bf16"))
     if found is None:

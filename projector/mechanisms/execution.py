@@ -21,7 +21,7 @@ from projector.mechanisms.dispatch.mega_moe import MegaMoE
 from projector.mechanisms.fusion import Fusion, TransformerEngine
 from projector.mechanisms.runtime import Eager, Runtime
 from projector.mechanisms.single import Adapters, Kernels, PipelineEngine, Recompute
-from projector.mechanisms.strategy import STRATEGY, Strategy, found_in, mistakes
+from projector.mechanisms.strategy import STRATEGY, Strategy, mistakes, strategies_in
 from projector.mechanisms.tensor_parallel import AutogradFunctions, DTensor, TensorParallel
 from projector.memo import HashedOnce
 from projector.operators.types import Operator
@@ -95,7 +95,7 @@ def _kinds(place: str) -> Mapping[str, type[Strategy]]:
     }
     if place in alone:
         return {kind.name: kind for kind in alone[place]}
-    return found_in(f"projector.mechanisms.{place}")
+    return strategies_in(f"projector.mechanisms.{place}")
 
 
 def merged(base: Stated, more: Stated) -> dict[str, Mapping[str, Any]]:

@@ -33,7 +33,7 @@ class Strategy:
 
 
 @cache
-def found_in(name: str) -> Mapping[str, type[Strategy]]:
+def strategies_in(name: str) -> Mapping[str, type[Strategy]]:
     """Returns the named strategies that module ``name``, or each file of package ``name``, defines, by their names."""
     mechanism = importlib.import_module(name)
     files = pkgutil.iter_modules(getattr(mechanism, "__path__", ()))

@@ -10,7 +10,7 @@ from projector.frameworks.types import Resolved
 from projector.layers import lower
 from projector.layers.local import local
 from projector.layers.mask import mask_bytes
-from projector.layers.recompute import checkpointed
+from projector.layers.recompute import checkpoint_groups
 from projector.mechanisms.data_parallel import Gathered
 from projector.memory.offload import RESIDENT, module_bytes
 from projector.memory.transients import Stale, boundary_tensors, stale
@@ -52,7 +52,7 @@ class ChunkMemory:
         return self.saved, self.pending, self.forward.total, self.backward.total - self.saved
 
 
-class Saving(NamedTuple):
+class BlockMemory(NamedTuple):
     """Memory of one block: bytes ``saved`` without recompute, ``kept`` or ``dropped`` under it, ``pending`` between the
     halves of a split backward, ``offloaded`` by ``offload_modules``, and of its input (``width``); its costliest moments."""
 
@@ -67,10 +67,10 @@ class Saving(NamedTuple):
     backward: tuple[Transient, ...]
 
 
-def saving(resolved: Resolved, name: Hashable) -> Saving:
+def block_memory(resolved: Resolved, name: Hashable) -> BlockMemory:
     """Returns the memory of the layer of a kind, or of the block ``embedding``, ``head`` or ``mtp_layer``."""
     block = lower.layer(name, resolved, True) if isinstance(name, LayerKind) else getattr(lower, str(name))(resolved)
-    return Saving(
+    return BlockMemory(
         block.saved_bytes,
         block.kept_bytes,
         block.dropped_bytes,
@@ -87,7 +87,7 @@ class _Segment(NamedTuple):
     """Layers that are kept or replayed together, in forward order: bytes ``saved`` until their backward, ``returned``
     by their replay, and ``beside`` the replay at its costliest moment."""
 
-    layers: tuple[Saving, ...]
+    layers: tuple[BlockMemory, ...]
     saved: float
     returned: float = 0.0
     beside: float = 0.0
@@ -114,10 +114,10 @@ def chunk_memory(
     first: bool,
     last: bool,
     gathered: Gathered,
-    of: Callable[[Hashable], Saving],
+    of: Callable[[Hashable], BlockMemory],
 ) -> ChunkMemory:
     """Returns the memory of a chunk. ``first``/``last``: it begins or ends the model; ``gathered``: unsharded weights
-    of its rank; ``of``: returns what a block saves (:func:`saving`)."""
+    of its rank; ``of``: returns what a block saves (:func:`block_memory`)."""
     recipe, x = resolved.workload.recipe, local(resolved).residual_bytes
     runs, depths = _segments(recipe, chunk, of), chunk.mtp[0]
     runs += [(_plain(recipe, of("mtp_layer")), depths)] if depths else []
@@ -152,18 +152,18 @@ def chunk_memory(
     )
 
 
-def _forward(block: Saving, kept: float, beside: float) -> Moment:
+def _forward(block: BlockMemory, kept: float, beside: float) -> Moment:
     own = block.forward
     return Moment(own.name, kept, own.net + beside) if own else Moment("layer_forward", kept, beside)
 
 
-def _loss_bytes(ends: list[Saving]) -> float:
+def _loss_bytes(ends: list[BlockMemory]) -> float:
     """Returns the bytes that the losses saved, which are freed before the output layer is differentiated."""
     return sum(moment.freed for end in ends for moment in end.backward)
 
 
 def _backward(
-    runs: list[tuple[_Segment, int]], ends: list[Saving], kept: float, x: float, old: Stale, gathered: Gathered
+    runs: list[tuple[_Segment, int]], ends: list[BlockMemory], kept: float, x: float, old: Stale, gathered: Gathered
 ) -> list[Moment]:
     """Returns the moments from the head down: each layer's backward with everything saved before it still there. No
     gradient enters the head, so that the boundary's counts one tensor too many there."""
@@ -180,17 +180,17 @@ def _backward(
     return moments
 
 
-def _segments(recipe: Recipe, chunk: Composition, of: Callable[[Hashable], Saving]) -> list[tuple[_Segment, int]]:
+def _segments(recipe: Recipe, chunk: Composition, of: Callable[[Hashable], BlockMemory]) -> list[tuple[_Segment, int]]:
     """Returns the layers of a chunk, equal neighbours once, with their number: of equal layers, the last of a forward
     and the first of a backward have most beside them."""
     out: list[tuple[_Segment, int]] = []
-    for (group, replayed), number in checkpointed(recipe, chunk):
+    for (group, replayed), number in checkpoint_groups(recipe, chunk):
         own = tuple(of(layer.kind) for layer in group)
         out.append((_replayed(own) if replayed else _plain(recipe, own[0]), number))
     return _offloaded(recipe, out)
 
 
-def _replayed(own: tuple[Saving, ...]) -> _Segment:
+def _replayed(own: tuple[BlockMemory, ...]) -> _Segment:
     """Returns the segment of a replayed group: it keeps the input of its first layer, and its replay makes the others'
     and the output. A layer without modules (Llama-Nemotron's) saves nothing and passes on its input."""
     passed = [each.width for each in own if each.kept]
@@ -200,7 +200,7 @@ def _replayed(own: tuple[Saving, ...]) -> _Segment:
     return _Segment(own, saved, returned, beside, True)
 
 
-def _plain(recipe: Recipe, layer: Saving) -> _Segment:
+def _plain(recipe: Recipe, layer: BlockMemory) -> _Segment:
     """Returns the segment of a layer outside full recompute."""
     if recipe.recompute_granularity == "full":
         return _Segment((layer,), layer.saved)

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector.errors import InputError, Refusal
-from projector.frameworks.columns import Layouts, Runs, laid_out, numbered, parted
-from projector.frameworks.scope import built_together, told_once
+from projector.frameworks.columns import Layouts, Runs, built_in_groups, counted_columns, split_by_label
+from projector.frameworks.scope import build_key, once_per_step_key
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
 from projector.mechanisms.data_parallel import Gathered
-from projector.memory.chunks import chunk_memory, saving
-from projector.memory.holding import Pipeline, Placed, Sizes, kept, pipeline, played
+from projector.memory.chunks import block_memory, chunk_memory
+from projector.memory.holding import Pipeline, Placed, Sizes, in_flight_of, pipeline, static_memory
 from projector.memory.parameters import Contents, weights_of
 from projector.memory.verdict import outside
 from projector.pipeline import InFlight
@@ -31,7 +31,7 @@ _WIDE = 2048  # rows of a column
 _Asked = tuple[Contents | None, Placed]
 
 
-class Laid(NamedTuple):
+class LaidOut(NamedTuple):
     """Runs ``rows`` whose layers stand on one pipeline, and what their ranks hold; ``run``: they as one, sizes as
     columns."""
 
@@ -48,18 +48,20 @@ class Flights(NamedTuple):
     of: Rows
 
 
-def laid(runs: Runs, gpu: Gpu, *, tensors: bool = True) -> tuple[list[Laid], Flights, dict[int, Refusal]]:
+def lay_out(runs: Runs, gpu: Gpu, *, tensors: bool = True) -> tuple[list[LaidOut], Flights, dict[int, Refusal]]:
     """Returns all runs that can be laid out, and why the others cannot. Without ``tensors``: only weights and their
     states, no tensors that pass through them."""
     flights, pipelines, whose, refused = _placed(runs)
-    there, found = np.flatnonzero(flights.of >= 0), list[Laid]()
+    there, found = np.flatnonzero(flights.of >= 0), list[LaidOut]()
 
-    def build(layouts: Layouts, those: Rows) -> list[Laid]:
+    def build(layouts: Layouts, those: Rows) -> list[LaidOut]:
         own = whose[there[those]]
-        groups = [(pipelines[own[part[0]]], part) for part in parted(np.arange(len(own)), own)]
+        groups = [(pipelines[own[part[0]]], part) for part in split_by_label(np.arange(len(own)), own)]
         return _folded(layouts, groups, gpu.arch, tensors)
 
-    for own, made in laid_out(runs.only(there), lambda run: (built_together(run), told_once(run)), build, _WIDE):
+    for own, made in built_in_groups(
+        runs.only(there), lambda run: (build_key(run), once_per_step_key(run)), build, _WIDE
+    ):
         if isinstance(made, list):
             found += [held._replace(rows=there[own[held.rows]]) for held in made]
         else:
@@ -73,10 +75,10 @@ def _placed(runs: Runs) -> tuple[Flights, list[Pipeline], Rows, dict[int, Refusa
     places, refused = dict[Pipeline, int](), dict[int, Refusal]()
     of, whose = np.full(len(runs), -1), np.full(len(runs), -1)
     for _, group in runs.groups():
-        for those in parted(group, runs.microbatches[group]):
+        for those in split_by_label(group, runs.microbatches[group]):
             one = runs[int(those[0])]
             try:
-                flight = played(one)
+                flight = in_flight_of(one)
                 own = pipeline(one, flight.placement, pipelines)
             except InputError as error:
                 refused |= dict.fromkeys(those.tolist(), error.with_traceback(None))
@@ -85,7 +87,7 @@ def _placed(runs: Runs) -> tuple[Flights, list[Pipeline], Rows, dict[int, Refusa
     return Flights(list(alive), of), list(places), whose, refused
 
 
-def _folded(layouts: Layouts, groups: Sequence[tuple[Pipeline, Rows]], gpu_arch: str, tensors: bool) -> list[Laid]:
+def _folded(layouts: Layouts, groups: Sequence[tuple[Pipeline, Rows]], gpu_arch: str, tensors: bool) -> list[LaidOut]:
     """Returns the layouts of ``groups``: pipelines, with the rows of ``layouts`` that stand on each."""
     build = _Fold(layouts, gpu_arch, {what for own, _ in groups for what, _ in own.held}, tensors)
     kept = build.kept([([what for what, _ in own.held], rows) for own, rows in groups])
@@ -102,7 +104,7 @@ def _folded(layouts: Layouts, groups: Sequence[tuple[Pipeline, Rows]], gpu_arch:
         fixed = np.stack([kept[what][:3, group] for what, _ in own.held])[own.ranks].transpose(2, 0, 1)
         held = np.stack([[sizes.get(key, nothing)[:, group] for key in asked(*each)] for each in own.held])
         chunks = held[own.ranks].transpose(3, 0, 1, 2)
-        found.append(Laid(group, layouts.run(group), Sizes(chunks, fixed, beside[group])))
+        found.append(LaidOut(group, layouts.run(group), Sizes(chunks, fixed, beside[group])))
     return found
 
 
@@ -114,15 +116,15 @@ class _Fold:
         names = dict.fromkeys(name for what in held for name in what.names)
         run = runs.run()
         self._weights = {name: weights_of(run, name) for name in names if name != "mtp_layer"}
-        self._savings = {name: saving(run, name) for name in names if tensors and name != "mtp"}
+        self._savings = {name: block_memory(run, name) for name in names if tensors and name != "mtp"}
 
     def kept(self, asked: Iterable[tuple[Iterable[Contents], Rows]]) -> dict[Contents, Floats]:
         """Returns ``[7, rows]``: the bytes that a rank never gives back, that the optimizer step adds, the peak of the
         construction; and those of its gathered weights."""
 
         def build(run: Resolved, alike: Sequence[Contents], place: Rows, those: Rows) -> tuple[float, ...]:
-            what = alike[0]._replace(layers=numbered([one.layers for one in alike], place))
-            made = kept(run, self._gpu_arch, what, lambda name: part(self._weights[name], those))
+            what = alike[0]._replace(layers=counted_columns([one.layers for one in alike], place))
+            made = static_memory(run, self._gpu_arch, what, lambda name: part(self._weights[name], those))
             return made.total, made.state.step, made.state.construction, *astuple(made.gathered)
 
         return self._runs.folded(asked, lambda what: what.shape, build, 7)
@@ -142,7 +144,7 @@ class _Fold:
         def build(run: Resolved, alike: Sequence[_Asked], place: Rows, those: Rows) -> tuple[float, ...]:
             what, (chunk, first, last) = alike[0]
             if not grouped:
-                chunk = replace(chunk, runs=numbered([one.runs for _, (one, _, _) in alike], place))
+                chunk = replace(chunk, runs=counted_columns([one.runs for _, (one, _, _) in alike], place))
             gathered = Gathered()
             if what is not None:
                 each = np.array([kept[one][3:] for one, _ in alike if one is not None])[place, :, those]

@@ -14,8 +14,8 @@ from projector.frameworks.types import Resolved
 from projector.layers import few_bits
 from projector.layers.local import local
 from projector.mechanisms.data_parallel import Gathered
-from projector.memo import with_its_own
-from projector.memory.chunks import ChunkMemory, chunk_memory, saving
+from projector.memo import cached_on
+from projector.memory.chunks import ChunkMemory, block_memory, chunk_memory
 from projector.memory.parameters import Contents, Weights, contents, stage, weights_of
 from projector.memory.state import State, state
 from projector.memory.transients import unsharded
@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StaticMemory:
     """Bytes that one rank never gives back, by component, and their ``total``; ``parameters``: elements that it holds."""
 
     components: dict[str, float]
@@ -38,10 +38,10 @@ class Kept:
     parameters: float
 
 
-class Holding(NamedTuple):
+class RankHoldings(NamedTuple):
     """All memory of one rank: the bytes that stay, and the memory of its chunks."""
 
-    kept: Kept
+    kept: StaticMemory
     chunks: tuple[ChunkMemory, ...]
 
 
@@ -106,18 +106,18 @@ def pipeline(run: Resolved, placement: tuple[tuple[int, ...], ...], known: dict[
     return known.setdefault((kinds, placement), Pipeline(kinds, placement))
 
 
-@with_its_own(0)
-def holdings(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> tuple[Holding, ...]:
+@cached_on(0)
+def holdings(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> tuple[RankHoldings, ...]:
     """Returns what every rank holds; one object for ranks that hold the same."""
-    own, saved = pipeline(resolved, placement, {}), partial(saving, resolved)
+    own, saved = pipeline(resolved, placement, {}), partial(block_memory, resolved)
     each = []
     for inside, chunks in own.held:
-        one = kept(resolved, gpu_arch, inside, partial(weights_of, resolved))
-        each.append(Holding(one, tuple(chunk_memory(resolved, *what, one.gathered, saved) for what in chunks)))
+        one = static_memory(resolved, gpu_arch, inside, partial(weights_of, resolved))
+        each.append(RankHoldings(one, tuple(chunk_memory(resolved, *what, one.gathered, saved) for what in chunks)))
     return tuple(each[place] for place in own.ranks)
 
 
-def kept(resolved: Resolved, gpu_arch: str, own: Contents, of: Callable[[Hashable], Weights]) -> Kept:
+def static_memory(resolved: Resolved, gpu_arch: str, own: Contents, of: Callable[[Hashable], Weights]) -> StaticMemory:
     """Returns the bytes that one rank with the contents ``own`` never gives back. ``of``: returns the weights of a block."""
     held = stage(resolved, own, of)
     made: State = state(resolved, held, gpu_arch)
@@ -125,14 +125,14 @@ def kept(resolved: Resolved, gpu_arch: str, own: Contents, of: Callable[[Hashabl
     spaces = workspace_bytes(resolved, gpu_arch, moe=moe, head=head)
     spaces += few_bits.scratch(resolved, held.weights, local(resolved).act)
     components = made.components() | {"workspaces": spaces}
-    return Kept(
+    return StaticMemory(
         components, sum(components.values()), made, unsharded(resolved, held), held.weights.total + held.adapters
     )
 
 
 def placement(resolved: Resolved) -> tuple[tuple[int, ...], ...]:
     """Returns the virtual stages of every pipeline rank, chunk by chunk."""
-    return played(resolved).placement
+    return in_flight_of(resolved).placement
 
 
 def tuned(resolved: Resolved) -> bool:
@@ -141,7 +141,7 @@ def tuned(resolved: Resolved) -> bool:
     return generator(choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)).tuned is not None
 
 
-def played(resolved: Resolved) -> InFlight:
+def in_flight_of(resolved: Resolved) -> InFlight:
     """Returns what is alive in the order of the run's schedule for equal times. Raises :class:`InputError` if it cannot
     run."""
     recipe = resolved.workload.recipe

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from projector.frameworks.types import Resolved
 from projector.layers import lower
-from projector.layers.recompute import checkpointed
+from projector.layers.recompute import checkpoint_groups
 from projector.memory.holding import holdings, placement
 from projector.workload.composition import Composition, compositions
 from projector.workload.model import LayerKind
@@ -41,7 +41,7 @@ def _summed(sizes: _Sizes) -> dict[str, float]:
 
 def _chunk(resolved: Resolved, chunk: Composition) -> _Sizes:
     recipe, depths = resolved.workload.recipe, chunk.mtp[0]
-    for (group, replayed), number in checkpointed(recipe, chunk):
+    for (group, replayed), number in checkpoint_groups(recipe, chunk):
         if not replayed:
             (each,), whole = group, recipe.recompute_granularity == "full"
             yield from ((name, number * size) for name, size in _layer(each.kind, resolved, whole=whole))

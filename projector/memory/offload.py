@@ -13,7 +13,7 @@ RESIDENT = parameter(2, kind="published", source="TransformerEngine pytorch/cpu_
 _SMALLEST = 2.0**20  # elements: smaller tensors stay
 
 
-def moved(recipe: Recipe) -> bool:
+def states_on_host(recipe: Recipe) -> bool:
     """Returns whether optimizer states only live on the host: the device updates. Megatron-LM's layer-wise (Muon)
     optimizers mean this by ``optimizer_cpu_offload``."""
     muon = recipe.optimizer in ("muon", "dist_muon") and bool(recipe.optimizer_cpu_offload)
@@ -29,7 +29,7 @@ def module_bytes(recipe: Recipe, layer: Block) -> float:
     return sum(each.bytes for each in layer.offloadable if each.bytes >= least)
 
 
-def taken(recipe: Recipe, layer: Block, position: int) -> float:
+def offloaded_bytes(recipe: Recipe, layer: Block, position: int) -> float:
     """Returns the bytes of the layer at ``position`` of its stage that go to the host."""
     if position < (recipe.cpu_offloading_num_layers or 0):
         return layer.kept_bytes if recipe.recompute_granularity != "full" else layer.saved_bytes

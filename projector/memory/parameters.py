@@ -10,7 +10,7 @@ from typing import NamedTuple
 from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.layers import lower
-from projector.operators.weights import Weight, WeightSet, held
+from projector.operators.weights import Weight, WeightSet, weight_set
 from projector.size import most
 from projector.workload.composition import Composition
 from projector.workload.model import LayerKind
@@ -90,7 +90,7 @@ def stage(resolved: Resolved, own: Contents, of: Callable[[Hashable], Weights]) 
     units = [(of(kind), number) for kind, number in count] + ([(of("mtp"), mtps)] if mtps else [])
     layers, extra = units[: len(count)], units[len(count) :]
     ends = [(of("embedding"), 1)] * embeds, [(of("head"), 1)] * heads
-    whole = held((block.weights, number) for block, number in (*ends[0], *layers, *ends[1], *extra))
+    whole = weight_set((block.weights, number) for block, number in (*ends[0], *layers, *ends[1], *extra))
     return StageParameters(
         weights=whole.only("linear", "output", "embedding", "router", "vector"),
         trained=whole.only("adapter") if resolved.workload.recipe.lora else whole.trained,

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector.errors import Refusal
-from projector.frameworks.columns import Runs, parted
+from projector.frameworks.columns import Runs, split_by_label
 from projector.hardware.types import Gpu
-from projector.memory.columns import Laid, laid
+from projector.memory.columns import LaidOut, lay_out
 from projector.memory.holding import Sizes, tuned
 from projector.memory.verdict import need
 from projector.pipeline import InFlight, Schedule, Situations, situations
@@ -34,13 +34,13 @@ class Needs(NamedTuple):
 def fullest(runs: Runs, gpu: Gpu, schedule: Schedule | None = None) -> tuple[Needs, dict[int, Refusal]]:
     """Returns what all runs need in the order of their schedule for equal times, or of ``schedule``; and why some
     cannot be laid out."""
-    held, flights, refused = laid(runs, gpu)
+    held, flights, refused = lay_out(runs, gpu)
     allocated, found = np.full(len(runs), np.nan), Needs(*np.full((3, len(runs)), np.nan))
     unknown = np.array([schedule is None and tuned(one) for one in runs.ones], np.bool_)[runs.group]
     order = np.where(unknown, -1, flights.of)
     together: dict[int, list[tuple[Rows, Sizes]]] = {}
     for each in held:
-        for part in parted(np.arange(len(each.rows)), order[each.rows]):
+        for part in split_by_label(np.arange(len(each.rows)), order[each.rows]):
             those = each.rows[part]
             together.setdefault(int(order[those[0]]), []).append((those, Sizes(*[of[part] for of in each.held])))
     for those, sizes in together.pop(-1, []):
@@ -61,7 +61,7 @@ def fullest(runs: Runs, gpu: Gpu, schedule: Schedule | None = None) -> tuple[Nee
 def lightest(runs: Runs, gpu: Gpu) -> tuple[Needs, dict[int, Refusal]]:
     """Returns what all runs need at least, in whatever order: their weights with one micro-batch alive and no tensors
     that pass through them; and why some cannot be laid out."""
-    held, _, refused = laid(runs, gpu, tensors=False)
+    held, _, refused = lay_out(runs, gpu, tensors=False)
     allocated, found = np.full(len(runs), np.nan), Needs(*np.full((3, len(runs)), np.nan))
     for each in held:
         allocated[each.rows] = _least(each.held)
@@ -69,7 +69,7 @@ def lightest(runs: Runs, gpu: Gpu) -> tuple[Needs, dict[int, Refusal]]:
     return found, refused
 
 
-def _fill(found: Needs, each: Laid, allocated: Floats, gpu: Gpu) -> None:
+def _fill(found: Needs, each: LaidOut, allocated: Floats, gpu: Gpu) -> None:
     own, number = allocated[each.rows], len(each.rows)
     required, _, usable = need(each.run, column(own), gpu, column(each.held.outside))
     found.allocated[each.rows] = own

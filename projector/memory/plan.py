@@ -15,7 +15,7 @@ from projector.hardware.types import Gpu
 from projector.io.typed import of_type
 from projector.mechanisms.allocator import Allocator
 from projector.memory.chunks import ChunkMemory, Moment
-from projector.memory.holding import Holding, holdings, played
+from projector.memory.holding import RankHoldings, holdings, in_flight_of
 from projector.memory.verdict import TOO_CLOSE, Verdict, verdict
 from projector.pipeline import InFlight, Schedule, Situations, situations
 from projector.workload import validate
@@ -127,7 +127,7 @@ def plan(resolved: Resolved, gpu: Gpu, schedule: Schedule | None = None) -> Memo
     not of its type.
     """
     _check(resolved, gpu)
-    ranks = _ranks(resolved, gpu.arch, played(resolved) if schedule is None else situations(schedule))
+    ranks = _ranks(resolved, gpu.arch, in_flight_of(resolved) if schedule is None else situations(schedule))
     fullest = max(ranks, key=lambda rank: rank.allocated)
     result: Verdict = verdict(resolved, fullest.allocated, gpu, max(rank.held for rank in ranks))
     return MemoryPlan(
@@ -159,7 +159,7 @@ def _ranks(resolved: Resolved, gpu_arch: str, flight: InFlight) -> tuple[RankMem
     return tuple(_rank(rank, allocator, *each) for rank, each in enumerate(zip(own, flight.ranks, strict=True)))
 
 
-def _rank(rank: int, allocator: Allocator, own: Holding, met: Situations) -> RankMemory:
+def _rank(rank: int, allocator: Allocator, own: RankHoldings, met: Situations) -> RankMemory:
     static, kept = own.kept.components, own.kept.state
     peak = _peak(own.chunks, met)
     persistent = own.kept.total

@@ -6,9 +6,9 @@ from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.layers import few_bits
 from projector.layers.local import local
-from projector.layers.optimizers import divided, moments, scratch
+from projector.layers.optimizers import by_rule, moments, scratch
 from projector.layers.step import fraction_on_host
-from projector.memory.offload import moved
+from projector.memory.offload import states_on_host
 from projector.memory.parameters import StageParameters
 from projector.operators.rank import WIDTH
 from projector.operators.weights import WeightSet
@@ -64,10 +64,10 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
     def spread(of: WeightSet, what: str) -> float:
         return sharing.resident(what, resolved.workload, of.dense, of.expert)
 
-    here = 0.0 if moved(recipe) else 1.0 - fraction_on_host(resolved)
+    here = 0.0 if states_on_host(recipe) else 1.0 - fraction_on_host(resolved)
     on_gpu = here * spread(trained, "states")
     shards = sharing.shards(resolved.workload)
-    states = sum(moments(recipe, rule, part, *shards) for rule, part in divided(recipe, trained))
+    states = sum(moments(recipe, rule, part, *shards) for rule, part in by_rule(recipe, trained))
     stored = 2.0 if recipe.lora and recipe.precision != "fp32" else each.weight
     narrowed, cache = _quantised_storage(resolved, weights, gpu_arch, stored)
     narrowed += few_bits.saved(resolved, weights, stored)

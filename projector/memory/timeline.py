@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
-from projector.memory.holding import Holding, holdings
+from projector.memory.holding import RankHoldings, holdings
 from projector.pipeline import Situations, Timeline, replay
 from projector.pipeline.residency import Replay
 
@@ -56,7 +56,7 @@ def memory_timeline(resolved: Resolved, gpu: Gpu, timeline: Timeline) -> tuple[R
     return tuple(_rank(rank, own, played, timeline) for rank, own in enumerate(held))
 
 
-def _rank(rank: int, part: Holding, played: Replay, timeline: Timeline) -> RankTimeline:
+def _rank(rank: int, part: RankHoldings, played: Replay, timeline: Timeline) -> RankTimeline:
     plan, (low, high) = timeline.compiled, played.schedule.flat.starts[rank : rank + 2]
     own = plan.own(rank)
     kind, chunk = plan.kind[own], plan.chunk[own]

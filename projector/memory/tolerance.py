@@ -11,7 +11,7 @@ residual streams). Their few peaks say nothing of others, and others nothing of 
 from __future__ import annotations
 
 from projector.frameworks.types import Resolved
-from projector.memo import with_its_own
+from projector.memo import cached_on
 from projector.parameter import parameter
 from projector.workload.layer_kinds import Recurrent
 from projector.workload.model import Model
@@ -41,7 +41,7 @@ def kind(resolved: Resolved) -> str:
     return "planned" if resolved.execution.allocator.planned else "ddp" if sharing.clears_buffers else sharing.name
 
 
-@with_its_own(0)
+@cached_on(0)
 def uncounted(model: Model) -> bool:
     """Returns whether nobody has counted the tensors that the model's layers save."""
     mixers = (kind.mixer for kind in model.layer_kinds)

@@ -12,7 +12,7 @@ from functools import cached_property
 from projector.dataclass import dataclass
 from projector.operators.saved import Saved, Transient, costliest, once
 from projector.operators.types import Operator
-from projector.operators.weights import Weight, WeightSet, held
+from projector.operators.weights import Weight, WeightSet, weight_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +108,12 @@ class Block:
     @property
     def held(self) -> WeightSet:
         """Returns all weights of the block, those borrowed from other parts of the model included."""
-        return held([(self.weights, 1)])
+        return weight_set([(self.weights, 1)])
 
     @cached_property
     def owned(self) -> WeightSet:
         """Returns the weights that this part of the model owns."""
-        return held([([w for w in self.weights if not w.borrowed], 1)])
+        return weight_set([([w for w in self.weights if not w.borrowed], 1)])
 
     def under(self, recomputed: Recomputed) -> Block:
         """Returns this block, which keeps every saved tensor, as it is when ``recomputed``."""

@@ -67,7 +67,7 @@ def once(saves: Iterable[Saved]) -> tuple[Saved, ...]:
     return tuple(tensors.values())
 
 
-def nbytes(saves: Iterable[Saved]) -> float:
+def saved_bytes(saves: Iterable[Saved]) -> float:
     """Returns the bytes of ``saves`` together, each storage once."""
     return sum(saved.bytes for saved in once(saves))
 

@@ -50,7 +50,7 @@ class Weight:
         return self.rows, self.columns
 
 
-def stored_at(weights: Iterable[Weight], storage: str, borrowed: bool = False) -> tuple[Weight, ...]:
+def with_storage(weights: Iterable[Weight], storage: str, borrowed: bool = False) -> tuple[Weight, ...]:
     """Returns the ``weights`` as one tensor with all others of the name ``storage`` on their rank."""
     return tuple(replace(weight, storage=storage, borrowed=borrowed) for weight in weights)
 
@@ -129,7 +129,7 @@ class WeightSet:
         return sum(weight.count * number for weight, number in self.weights.items() if weight.expert == expert)
 
 
-def held(groups: Iterable[tuple[Iterable[Weight], int]]) -> WeightSet:
+def weight_set(groups: Iterable[tuple[Iterable[Weight], int]]) -> WeightSet:
     """Returns the weights of ``groups``: the weights of a module and how many such modules the rank has."""
     return _together((weight, number) for weights, number in groups for weight in weights)
 

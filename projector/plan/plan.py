@@ -16,7 +16,7 @@ from projector.plan.assumptions import Ranges
 from projector.plan.forecast import DAY, Forecast, Run, forecast
 from projector.plan.goodput import Simulated, simulate
 from projector.projection import Projection, project
-from projector.step.slowest import slowest
+from projector.step.slowest_chip import slowest
 from projector.workload.workload import Workload
 
 _RUNS = 256

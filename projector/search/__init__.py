@@ -10,13 +10,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from projector.search.found import Found
+    from projector.search.found import SearchResult
 
 
 class _CallableModule(ModuleType):
     """This module, which can be called, too: room and function have one name."""
 
-    def __call__(self, **words: Any) -> Found:
+    def __call__(self, **words: Any) -> SearchResult:
         from projector.face import search
 
         return search(**words)

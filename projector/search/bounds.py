@@ -3,7 +3,7 @@ schedule, from the prices of its stages; and for all pipelines of one family at 
 same on every pipeline, so that a few priced stages bound all others by counting blocks.
 
 A family is one choice of sizes and of what layers see, with schedules that split the backward in the same way. The device's
-seconds of a stage are the sum over its blocks, as are the host's (:func:`projector.step.timing.chain`): a stage takes at
+seconds of a stage are the sum over its blocks, as are the host's (:func:`projector.step.timing.join`): a stage takes at
 least the larger of both. How they take turns between points of synchronisation, and what is waited for, is left out.
 """
 
@@ -24,12 +24,12 @@ from projector.kernels.settings import Settings
 from projector.memory.holding import placement
 from projector.memory.peaks import fullest, lightest
 from projector.pipeline.bounds import lower_bound
-from projector.settle.columns import settled_each
-from projector.settle.workload import settled
-from projector.step.batch import shortest
-from projector.step.columns import additive, staged
-from projector.step.neighbours import pairs_up
-from projector.step.stages import after_exchange, counted_names, splits
+from projector.settle.columns import settle_many
+from projector.settle.workload import settle_checked
+from projector.step.batch import step_lower_bounds
+from projector.step.columns import block_sums, stage_figures_of
+from projector.step.combined_1f1b import pairs_microbatches
+from projector.step.stages import counted_names, splits, synchronises_after_exchange
 from projector.workload.composition import compositions
 from projector.workload.workload import Workload
 
@@ -69,7 +69,7 @@ def needs(loads: Sequence[Workload], cluster: Cluster) -> list[Fullest | str]:
 
 
 def _needs(loads: Sequence[Workload], cluster: Cluster, of: Callable[..., Any]) -> list[Fullest | str]:
-    runs, places, refused = settled_each(loads, cluster)
+    runs, places, refused = settle_many(loads, cluster)
     memory, unlaid = of(runs, cluster.gpu)
     needs = dict(zip(places.tolist(), map(Fullest, *(column.tolist() for column in memory)), strict=True))
     reasons = refused | {int(places[i]): error for i, error in unlaid.items()}
@@ -79,10 +79,10 @@ def _needs(loads: Sequence[Workload], cluster: Cluster, of: Callable[..., Any]) 
 def seconds(loads: Sequence[Workload], cluster: Cluster, settings: Settings) -> Floats:
     """Returns ``[loads]``: seconds that a step takes at least, by the prices of its stages in any order, without
     exchanges that may hide; infinite where no model prices it."""
-    runs, places, _ = settled_each(loads, cluster)
-    stages, _ = staged(runs, cluster, efficiency_of(cluster.gpu), settings)
+    runs, places, _ = settle_many(loads, cluster)
+    stages, _ = stage_figures_of(runs, cluster, efficiency_of(cluster.gpu), settings)
     least = np.full(len(loads), np.inf)
-    least[places] = shortest(runs, stages)
+    least[places] = step_lower_bounds(runs, stages)
     return least
 
 
@@ -122,8 +122,8 @@ class BlockBounds:
                 if not known or any(block not in known for block in pipeline.blocks):
                     new.setdefault((id(known), pipeline.blocks), (known, load))
         wanted = [known for known, _ in new.values()]
-        runs, places, _ = settled_each([load for _, load in new.values()], self._cluster)
-        for rows, blocks in additive(runs, self._cluster, efficiency_of(self._cluster.gpu), settings):
+        runs, places, _ = settle_many([load for _, load in new.values()], self._cluster)
+        for rows, blocks in block_sums(runs, self._cluster, efficiency_of(self._cluster.gpu), settings):
             for row, i in enumerate(places[rows].tolist()):
                 wanted[i].update({name: each[..., row] for name, each in blocks.items()})
 
@@ -165,7 +165,7 @@ class BlockBounds:
         key = load.recipe.pp, pipe, layer
         pipeline = self._pipelines.get(key)
         if pipeline is None:
-            run = settled(load, self._cluster, published=False)
+            run = settle_checked(load, self._cluster, published=False)
             recipe = run.workload.recipe
             _, kinds = compositions(run.workload.model, recipe)
             blocks = {block: 0 for kind in dict.fromkeys(kinds) for block, _ in counted_names(kind)}
@@ -174,7 +174,12 @@ class BlockBounds:
                 [[sum(n for name, n in names[k] if name == block) for block in blocks] for k in kinds], float
             )
             pipeline = _StageBlocks(
-                placement(run), splits(recipe), pairs_up(recipe), after_exchange(run), tuple(blocks), counts
+                placement(run),
+                splits(recipe),
+                pairs_microbatches(recipe),
+                synchronises_after_exchange(run),
+                tuple(blocks),
+                counts,
             )
             self._pipelines[key] = pipeline
         return pipeline

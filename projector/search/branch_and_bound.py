@@ -27,7 +27,7 @@ from projector.many import project_many
 from projector.search import bounds
 from projector.search.axes import Option
 from projector.search.bounds import BlockBounds, Blocks
-from projector.search.nodes import Counts, Hit, Node, layout_of, without
+from projector.search.nodes import Candidate, Counts, Node, layout_of, without
 from projector.search.objective import Objective
 from projector.search.space import with_fields
 from projector.search.tree import Tree
@@ -59,7 +59,7 @@ class SearchState:
     bytes, share of the memory) by :meth:`BranchAndBound.name` of the fields, those of earlier searches included."""
 
     counts: Counts = field(default_factory=Counts)
-    hits: list[Hit] = field(default_factory=list)
+    hits: list[Candidate] = field(default_factory=list)
     near_misses: list[tuple[float, float, Option]] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -101,7 +101,7 @@ class BranchAndBound(SearchState):
     now: Callable[[], float] = time.process_time
     max_projections: int | None = None
     progress: Callable[[Counts, float | None], None] = lambda *_: None
-    seeds: Sequence[Hit] = ()
+    seeds: Sequence[Candidate] = ()
     blocks: Blocks = field(default_factory=dict)
     memory_limit: float = 1.0
     safe_limit: float = 1.0
@@ -166,14 +166,14 @@ class BranchAndBound(SearchState):
         return max(0.0, 1.0 - self.open_bound / best) if self.open_bound < float("inf") else 0.0
 
     @property
-    def safe_hits(self) -> list[Hit]:
+    def safe_hits(self) -> list[Candidate]:
         """Returns the hits that surely fit."""
         return [hit for hit in self.hits if hit.share <= self.safe_limit]
 
     @property
-    def leaders(self) -> list[Hit]:
+    def leaders(self) -> list[Candidate]:
         """Returns the best hit of each group, the best first."""
-        leaders: dict[Hashable, Hit] = {}
+        leaders: dict[Hashable, Candidate] = {}
         for hit in sorted(self.hits, key=lambda each: each.value):
             leaders.setdefault(self._group(hit.fields), hit)
         return list(leaders.values())
@@ -370,13 +370,15 @@ class BranchAndBound(SearchState):
                     self.counts.out_of_memory += 1
                     continue
                 self.counts.projected += 1
-                self.add([Hit(points[i], self.objective.value(loads[i], seconds, memory), seconds, memory, share)])
+                self.add(
+                    [Candidate(points[i], self.objective.value(loads[i], seconds, memory), seconds, memory, share)]
+                )
         self.progress(self.counts, self._best_value())
 
     def _best_value(self) -> float | None:
         return min((hit.value for hit in self.hits), default=None)
 
-    def add(self, hits: Iterable[Hit]) -> None:
+    def add(self, hits: Iterable[Candidate]) -> None:
         """Adds hits that are projected and fit, each configuration once."""
         for hit in hits:
             if (name := self.name(hit.fields)) in self._added:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-def usable() -> int:
+def usable_cores() -> int:
     """Returns how many processes may work at once: the cores that this process may use. Returns 1 where none can be
     forked safely: outside Linux, and beside other threads, as in a server."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" and threading.active_count() == 1 else 1

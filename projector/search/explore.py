@@ -13,7 +13,7 @@ from typing import Any
 
 from projector import pipeline
 from projector.dataclass import dataclass
-from projector.errors import InputError, NoMeasurement, Unsupported, cut
+from projector.errors import InputError, NoMeasurement, Unsupported, truncate
 from projector.expectation import Knowledge
 from projector.hardware.types import Gpu
 from projector.parameter import parameter
@@ -123,14 +123,16 @@ def _try(
 def _short_reason(error: Exception) -> str:
     problems = getattr(error, "problems", None)
     text = f"{problems[0].key}: {problems[0].expected}" if problems else str(error).split(":")[0]
-    return cut(text, _WORDS)
+    return truncate(text, _WORDS)
 
 
 def changes(category: str, workload: Workload, gpu: Gpu) -> Iterator[Change]:
     """Yields every change of ``category`` that differs from the resolved ``workload`` and that ``gpu`` can do."""
     recipe = workload.recipe
     for label, fields in _CANDIDATES[category](workload):
-        if any(getattr(recipe, name) != value for name, value in fields.items()) and not capable.beyond(gpu, fields):
+        if any(getattr(recipe, name) != value for name, value in fields.items()) and not capable.field_problems(
+            gpu, fields
+        ):
             yield Change(kind=category, label=label, fields=tuple(fields.items()))
 
 

@@ -25,13 +25,13 @@ from projector.search.bounds import Blocks, roomier
 from projector.search.branch_and_bound import BranchAndBound, SearchState
 from projector.search.cores import Clock
 from projector.search.explore import gains
-from projector.search.nodes import Counts, Hit, layout_of
+from projector.search.nodes import Candidate, Counts, layout_of
 from projector.search.objective import Objective
 from projector.search.opening import around, descend
 from projector.search.space import Space, with_fields
 from projector.search.tree import Tree
 from projector.search.words import words
-from projector.settle.workload import settled
+from projector.settle.workload import settle_checked
 from projector.workload.workload import Workload
 
 _RATE = 10_000  # combinations that are bounded or projected in a CPU second, at least
@@ -75,7 +75,7 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found(Rows):
+class SearchResult(Rows):
     """The result of a search. ``best``: the winner first; ``hits``: all that was projected; ``front``: the hits that no
     other beats in all of seconds, GPU-seconds and memory; ``gap``: see :attr:`BranchAndBound.gap`; ``most``: where
     ``gap`` is None, the share by which the best may be off, because no device is faster than its peak (None: the
@@ -85,8 +85,8 @@ class Found(Rows):
 
     space: Space
     best: tuple[Best, ...]
-    front: tuple[Hit, ...]
-    hits: tuple[Hit, ...]
+    front: tuple[Candidate, ...]
+    hits: tuple[Candidate, ...]
     counts: Counts
     gap: float | None
     most: float | None
@@ -145,7 +145,7 @@ def search(
     explained: bool = True,
     told: Callable[[Counts, float | None], None] = lambda *_: None,
     knowledge: Knowledge | None = None,
-) -> Found:
+) -> SearchResult:
     """Returns the best configurations of ``space`` on ``cluster``. Raises :class:`InputError` where no rule lets a
     configuration through, with the rules that empty the space. ``explained``: also says what binds the best. ``told``:
     gets the counts and the best value so far. ``knowledge``: what tells two configurations apart (None: what the
@@ -153,7 +153,7 @@ def search(
     smaller = roomier(cluster, 1.0 - limits.margin)
     searcher = _Searcher(space, smaller, objective, limits, settings, told, math.exp(-_tolerance(space, cluster)))
     first = searcher.opening(searcher.safe_limit) or searcher.opening(1.0)
-    seeds: Sequence[Hit] = first.hits if first else ()
+    seeds: Sequence[Candidate] = first.hits if first else ()
     if first:  # the stated configuration may fit, too, even if not surely
         seeds = searcher.run(around(space, space.stated, ()), seeds).hits
     solver = searcher.run(space, seeds)
@@ -170,7 +170,7 @@ def search(
     misses = [(b, with_fields(space.base, f)) for b, share, f in solver.near_misses if limit < share < BETTER * limit]
     within = roomier(searcher.cluster, limit)
     binding = bindings(best[0].projection, best[0].workload, within, settings, misses) if best and explained else ()
-    return Found(
+    return SearchResult(
         space=space,
         best=best,
         front=_front(solver.hits, space.base),
@@ -207,7 +207,7 @@ class _Searcher:
     def jobs(self) -> int:
         return 1 if self.limits.projections is not None else self.limits.jobs
 
-    def run(self, part: Space, seeds: Sequence[Hit]) -> BranchAndBound:
+    def run(self, part: Space, seeds: Sequence[Candidate]) -> BranchAndBound:
         """Returns the finished search of ``part``, which is cut into pieces for several processes where it is large.
         ``seeds``: see :class:`BranchAndBound`."""
         solver = self._solver(part, seeds)
@@ -222,7 +222,7 @@ class _Searcher:
         self.progress(solver.counts, min((hit.value for hit in solver.hits), default=None))
         return solver
 
-    def _solver(self, part: Space, seeds: Sequence[Hit], **other: Any) -> BranchAndBound:
+    def _solver(self, part: Space, seeds: Sequence[Candidate], **other: Any) -> BranchAndBound:
         """Returns a search of ``part`` that has not begun. ``other``: arguments that replace those of the whole search."""
         given: dict[str, Any] = {
             "settings": self.settings,
@@ -248,7 +248,7 @@ class _Searcher:
                 return None
             until = _OPENING
 
-        def solve(part: Space, seeds: Sequence[Hit]) -> BranchAndBound:
+        def solve(part: Space, seeds: Sequence[Candidate]) -> BranchAndBound:
             solver = self._solver(
                 part, seeds, memory_limit=limit, safe_limit=limit, **({} if seeds else {"deadline": math.inf})
             )
@@ -265,7 +265,9 @@ def _tolerance(space: Space, cluster: Cluster) -> float:
     tolerances = []
     for value in dict.fromkeys(option.get(name) for option in space.layer_options):
         try:
-            tolerances.append(tolerance(settled(with_fields(space.base, {name: value}), cluster, published=False)))
+            tolerances.append(
+                tolerance(settle_checked(with_fields(space.base, {name: value}), cluster, published=False))
+            )
         except (InputError, Unsupported):  # as stated it cannot run
             continue
     return max(tolerances, default=max(TOLERANCE.values()))
@@ -282,7 +284,7 @@ def _most(best: Best, space: Space, objective: Objective) -> float | None:
 
 
 def _projected(
-    hits: Sequence[Hit], space: Space, cluster: Cluster, settings: Settings, knowledge: Knowledge
+    hits: Sequence[Candidate], space: Space, cluster: Cluster, settings: Settings, knowledge: Knowledge
 ) -> tuple[Best, ...]:
     shown: list[Best] = []
     for hit in hits:
@@ -301,11 +303,11 @@ def _seconds_moved(best: Projection, other: Projection) -> dict[str, float]:
     return dict(sorted(moves.items(), key=lambda item: -abs(item[1])))
 
 
-def _front(hits: Sequence[Hit], base: Workload) -> tuple[Hit, ...]:
+def _front(hits: Sequence[Candidate], base: Workload) -> tuple[Candidate, ...]:
     """Returns the hits that no other beats in all of seconds, GPU-seconds (money and energy go with them) and memory,
     by GPU-seconds."""
     costs = {id(hit): (hit.seconds * hit.fields.get("gpus", base.gpus), hit.memory, hit.seconds) for hit in hits}
-    front: list[Hit] = []
+    front: list[Candidate] = []
     for hit in sorted(hits, key=lambda one: costs[id(one)]):  # sorted by GPU-seconds: none that follows is better there
         if not any(other.memory <= hit.memory and other.seconds <= hit.seconds for other in front):
             front.append(hit)

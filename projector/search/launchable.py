@@ -15,7 +15,7 @@ from projector import pipeline
 from projector.errors import InputError, Problem
 from projector.intake.dialect import dialect
 from projector.intake.tables import table
-from projector.workload.declared import about_of
+from projector.workload.field_facts import about_of
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload

@@ -33,7 +33,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class Candidate:
     """A projected configuration: the fields that it sets, the ``value`` of the objective (smaller is better), seconds
     of a step, bytes on the fullest rank, and the ``share`` of the usable bytes that it needs."""
 

@@ -17,7 +17,7 @@ from typing import Any
 from projector.parameter import parameter
 from projector.search.axes import Axis, Option
 from projector.search.branch_and_bound import BranchAndBound, SearchState
-from projector.search.nodes import Counts, Hit
+from projector.search.nodes import Candidate, Counts
 from projector.search.space import PIPELINE, Space
 
 _SHARDING = "data_parallel_sharding"
@@ -52,7 +52,7 @@ _TOKENS = (
 
 
 def descend(
-    space: Space, solve: Callable[[Space, Sequence[Hit]], BranchAndBound], spent: Callable[[], bool]
+    space: Space, solve: Callable[[Space, Sequence[Candidate]], BranchAndBound], spent: Callable[[], bool]
 ) -> SearchState | None:
     """Returns the best of every descent, which take turns until nothing better is found or ``spent`` says that time is
     over; None where nothing fits. ``solve`` searches a part, starting from hits that are already projected."""
@@ -81,7 +81,9 @@ class _Descent:
     """A descent through ``parts`` of a space, which see its ``hits``. ``without_gain``: parts in a row with nothing
     better."""
 
-    def __init__(self, space: Space, hits: list[Hit], parts: Callable[[Space, Sequence[Hit]], Iterator[Space]]) -> None:
+    def __init__(
+        self, space: Space, hits: list[Candidate], parts: Callable[[Space, Sequence[Candidate]], Iterator[Space]]
+    ) -> None:
         self.hits, self.without_gain, self.rounds = hits, 0, 0
         self._parts_around_best = parts(space, hits)
 
@@ -99,7 +101,7 @@ class _Descent:
         """Returns the next part; None where no further part may have something better."""
         return None if self.without_gain == len(_FREED) else next(self._parts_around_best, None)
 
-    def take(self, hits: Sequence[Hit]) -> None:
+    def take(self, hits: Sequence[Candidate]) -> None:
         """Takes the hits of a part, which include all earlier ones."""
         before = self.value
         self.hits[:] = hits
@@ -127,13 +129,13 @@ def _with_layer_option(space: Space, option: Option) -> Space:
     return replace(space, layers=_restricted(space.layers, {name: (value,) for name, value in option.items()}))
 
 
-def _parts_around_best(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
+def _parts_around_best(space: Space, hits: Sequence[Candidate]) -> Iterator[Space]:
     while hits:
         for free in _FREED:
             yield around(space, min(hits, key=lambda hit: hit.value).fields, free)
 
 
-def _plain_parts(space: Space, hits: Sequence[Hit]) -> Iterator[Space]:
+def _plain_parts(space: Space, hits: Sequence[Candidate]) -> Iterator[Space]:
     """Yields the stated configuration, plain parts that find something to begin with, then the parts around the best."""
     plain = _plain(space)
     yield around(space, space.stated, ())

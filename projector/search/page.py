@@ -12,7 +12,7 @@ from typing import Any
 
 from projector.io.files import folder, write_whole
 from projector.io.table import Line, Table
-from projector.search import looks
+from projector.search import figure_style
 from projector.serve import PAGE
 from projector.serve.html import body, head
 
@@ -31,7 +31,7 @@ def pictures(
     if not options.plots and not options.page:
         return []
     figures = made()
-    files = looks.save(figures, folder(options.plots, "--plots")) if options.plots else []
+    files = figure_style.save(figures, folder(options.plots, "--plots")) if options.plots else []
     if options.page:
         files.append(Path(options.page))
         write(files[-1], title, blocks, figures)

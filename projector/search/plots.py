@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from projector.search.found import Found
-from projector.search.looks import COLOURS, GREY, figure, tidy
+from projector.search.figure_style import COLOURS, GREY, figure, tidy
+from projector.search.found import SearchResult
 from projector.search.words import brief
 
 
-def figures(found: Found, title: str) -> dict[str, Any]:
+def figures(found: SearchResult, title: str) -> dict[str, Any]:
     """Returns the figures ``front`` and ``breakdown`` of a search that found something, by name."""
     return {"front": _front(found, title), "breakdown": _breakdown(found, title)}
 
 
-def _front(found: Found, title: str) -> Any:
+def _front(found: SearchResult, title: str) -> Any:
     picture, (axes,) = figure(f"{title}: time against memory")
     axes.scatter([hit.memory / 2**30 for hit in found.hits], [hit.seconds for hit in found.hits], s=12, color=GREY,
                  label=f"{len(found.hits)} projected")  # fmt: skip
@@ -32,7 +32,7 @@ def _front(found: Found, title: str) -> Any:
     return picture
 
 
-def _breakdown(found: Found, title: str) -> Any:
+def _breakdown(found: SearchResult, title: str) -> Any:
     ten = found.best[:10]
     first = ten[0].projection
     share = [first.tgs * first.step_seconds / (each.projection.tgs * each.projection.step_seconds) for each in ten]

@@ -24,7 +24,7 @@ from projector.search import axes as choices
 from projector.search.axes import Axis, Option, layouts
 from projector.settle import capable, launch
 from projector.workload import fast_domain
-from projector.workload.declared import about_of
+from projector.workload.field_facts import about_of
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -161,7 +161,7 @@ def space(
     held = {name: tuple(values) for name, values in (only or {}).items()}
     more = {name: tuple(values) for name, values in (vary or {}).items()}
     asked = [(name, value) for name, values in (*held.items(), *more.items()) for value in values]
-    if beyond := [problem for name, value in asked for problem in capable.beyond(cluster.gpu, {name: value})]:
+    if beyond := [problem for name, value in asked for problem in capable.field_problems(cluster.gpu, {name: value})]:
         raise InputError(beyond)
     numbers = tuple(gpus) or (base.gpus,)
     if more.get("fast_domain") == ("any",):
@@ -194,9 +194,9 @@ def space(
 
 def _runnable(axis: Axis, gpu: Gpu) -> Axis:
     """Returns the options that ``gpu`` can run. Raises :class:`InputError` where there is none."""
-    able = tuple(option for option in axis if not capable.beyond(gpu, option))
+    able = tuple(option for option in axis if not capable.field_problems(gpu, option))
     if axis and not able:
-        raise InputError(dict.fromkeys(problem for option in axis for problem in capable.beyond(gpu, option)))
+        raise InputError(dict.fromkeys(problem for option in axis for problem in capable.field_problems(gpu, option)))
     return able
 
 

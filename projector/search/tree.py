@@ -64,7 +64,7 @@ class Tree:
         self._shape_rules = [rule for rule in rules if set(rule.reads) <= set(LAYOUT) - {"vpp"}]
         self._pipe_rules = [rule for rule in rules if rule not in (*last, *middle, *self._shape_rules)]
         self._layer_masks = [_Mask(space.layer_options, rule.problems, rule.reads, layers) for rule in middle]
-        self._layer_masks.append(_Mask(space.layer_options, arguments.of_workload, _READ, set()))
+        self._layer_masks.append(_Mask(space.layer_options, arguments.workload_problems, _READ, set()))
         self._step_rules = last
         self._step_reads = tuple(sorted({name for rule in last for name in rule.reads} - step_fields))
         outside = [
@@ -123,7 +123,7 @@ class Tree:
             valid = self._pipes[key] = tuple(
                 number
                 for number, piped in workloads
-                if not arguments.of_workload(piped) and not launch.problems(piped, self._pipe_rules)
+                if not arguments.workload_problems(piped) and not launch.problems(piped, self._pipe_rules)
             )
         return valid
 
@@ -189,7 +189,7 @@ def _size_problems(load: Workload) -> list[Problem]:
     recipe = load.recipe
     if load.gpus % recipe.replica_ranks:
         return [Problem("", "gpus", load.gpus, "a multiple of tp · pp · cp")]
-    return arguments.of_workload(evolve(load, recipe=evolve(recipe, allow_uneven_pipeline_split=True)))
+    return arguments.workload_problems(evolve(load, recipe=evolve(recipe, allow_uneven_pipeline_split=True)))
 
 
 def _ineffective(load: Workload) -> frozenset[str]:

@@ -13,7 +13,7 @@ from projector.projection import project
 from projector.search import bounds
 from projector.search.axes import Option
 from projector.search.bounds import Fullest
-from projector.search.found import Found
+from projector.search.found import SearchResult
 from projector.search.nodes import without
 from projector.search.remedies import Remedy, remedies
 from projector.search.space import Space, with_fields
@@ -35,7 +35,7 @@ class _Nearest:
     looked: int
 
 
-def unfit(found: Found, cluster: Cluster, margin: float, settings: Settings) -> InputError:
+def unfit(found: SearchResult, cluster: Cluster, margin: float, settings: Settings) -> InputError:
     """Returns the error of a search ``found`` that projected nothing. ``margin``: share of the memory that stays free."""
     problems = [Problem("the space", "model", f"{n:,} combinations", why) for why, n in found.reasons.items() if n][:3]
     smaller = bounds.roomier(cluster, 1.0 - margin)
@@ -46,7 +46,7 @@ def unfit(found: Found, cluster: Cluster, margin: float, settings: Settings) -> 
     return InputError(problems or [Problem("the space", "", "no combination", "one that can be projected")])
 
 
-def _memory(found: Found, cluster: Cluster, smaller: Cluster, settings: Settings) -> Iterator[Problem]:
+def _memory(found: SearchResult, cluster: Cluster, smaller: Cluster, settings: Settings) -> Iterator[Problem]:
     best = _nearest(found.space, smaller)
     expected = "a GPU with more memory" if best is None else f"at most {best.need.usable / _GIB:.1f} GiB a GPU"
     yield Problem("the space", "memory", f"{found.counts.out_of_memory:,} combinations", expected)

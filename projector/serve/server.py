@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 from projector import __version__
 from projector.serve import PAGE
 from projector.serve.answers import COMMANDS
-from projector.serve.worker import Told, Worker
+from projector.serve.worker import Answer, Worker
 
 _FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -91,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(reply.status, json.dumps(reply.document, allow_nan=False).encode(), _JSON)
 
     def _tell(self, status: int, expected: str) -> None:
-        reply = Told(status, {"schema_version": 1, "errors": [{"key": "", "found": "request", "expected": expected}]})
+        reply = Answer(status, {"schema_version": 1, "errors": [{"key": "", "found": "request", "expected": expected}]})
         self._send(status, json.dumps(reply.document).encode(), _JSON)
 
     def _send(self, status: int, body: bytes, kind: str) -> None:

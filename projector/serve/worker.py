@@ -18,7 +18,7 @@ _WAITING = 8  # questions that may wait
 
 
 @dataclass(frozen=True)
-class Told:
+class Answer:
     """An answer: ``status`` of HTTP with a document."""
 
     status: int
@@ -31,11 +31,11 @@ class Worker:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._turn, self._room = threading.Lock(), threading.BoundedSemaphore(_WAITING)
-        self._kept: OrderedDict[tuple[Any, ...], Told] = OrderedDict()
+        self._kept: OrderedDict[tuple[Any, ...], Answer] = OrderedDict()
         self._process: Any = None
         self._pipe: Any = None
 
-    def answer(self, command: str, query: Mapping[str, str]) -> Told:
+    def answer(self, command: str, query: Mapping[str, str]) -> Answer:
         """Returns a cached or computed answer: 400 for a mistake, 422 for what is not modelled, 503 for a full queue or
         a timeout."""
         key = (command, *query.items())
@@ -61,7 +61,7 @@ class Worker:
             self._process.join()
             self._process = None
 
-    def _ask_process(self, command: str, query: Mapping[str, str]) -> Told:
+    def _ask_process(self, command: str, query: Mapping[str, str]) -> Answer:
         if self._process is None or not self._process.is_alive():
             context = multiprocessing.get_context("spawn")
             self._pipe, theirs = context.Pipe()
@@ -71,7 +71,7 @@ class Worker:
         try:
             self._pipe.send((command, dict(query)))
             if self._pipe.poll(self._seconds):
-                return Told(*self._pipe.recv())
+                return Answer(*self._pipe.recv())
         except (EOFError, OSError):
             self.close()
             return _refused(503, "it takes more memory than it may")
@@ -90,26 +90,26 @@ def _answer_until_closed(pipe: Connection) -> None:
         pipe.send((reply.status, dict(reply.document)))
 
 
-def computed(command: str, query: Mapping[str, str]) -> Told:
+def computed(command: str, query: Mapping[str, str]) -> Answer:
     """Returns the answer, computed in this process."""
     from projector.cli import as_json
     from projector.serve import answers
 
     try:
-        return Told(200, as_json.plain(answers.known() if command == "catalogue" else answers.answer(command, query)))
+        return Answer(200, as_json.plain(answers.known() if command == "catalogue" else answers.answer(command, query)))
     except InputError as error:
         keys = ((p.key or p.where).removeprefix("recipe.").lstrip("-") for p in error.problems)
         keyed = zip(keys, error.problems, strict=True)
         problems = ({"key": key, "found": str(p.found), "expected": p.expected} for key, p in keyed)
-        return Told(400, {"schema_version": 1, "errors": list(problems)})
+        return Answer(400, {"schema_version": 1, "errors": list(problems)})
     except Unsupported as error:
         return _refused(422, str(error))
     except MemoryError:
         return _refused(503, "it takes more memory than it may")
 
 
-def _refused(status: int, why: str) -> Told:
-    return Told(status, {"schema_version": 1, "errors": [{"key": "", "found": why, "expected": "another question"}]})
+def _refused(status: int, why: str) -> Answer:
+    return Answer(status, {"schema_version": 1, "errors": [{"key": "", "found": why, "expected": "another question"}]})
 
 
 def _limit() -> None:

@@ -26,7 +26,7 @@ def check(
     efficiency: Efficiency | None = None,
 ) -> None:
     """Raises :class:`InputError` with everything that is wrong with the arguments of :func:`project`."""
-    wrong = [*around(cluster, mode, settings, efficiency), *of_workload(workload)]
+    wrong = [*argument_problems(cluster, mode, settings, efficiency), *workload_problems(workload)]
     if not wrong and workload.recipe.fast_domain is not None:
         domain = ranks_per_node(workload.gpus, cluster)
         expected = domain_mistakes(workload.recipe, workload.dp, domain)
@@ -34,7 +34,7 @@ def check(
     raise_all(wrong)
 
 
-def around(
+def argument_problems(
     cluster: Cluster, mode: str, settings: Settings = kernel_settings.DEFAULT, efficiency: Efficiency | None = None
 ) -> list[Problem]:
     """Returns every problem of the arguments other than the workload."""
@@ -51,7 +51,7 @@ def around(
     return wrong
 
 
-def of_workload(workload: Workload) -> list[Problem]:
+def workload_problems(workload: Workload) -> list[Problem]:
     """Returns every problem of a workload, by the rules of its framework and of its schedule, too."""
     checked_before = known(workload)
     typed = [] if checked_before else of_type(workload, Workload, "")
@@ -63,7 +63,7 @@ def of_workload(workload: Workload) -> list[Problem]:
     return wrong if typed else [*wrong, *scheduling.problems(workload)]
 
 
-def together_wrong(workload: Workload) -> bool:
+def has_conflicts(workload: Workload) -> bool:
     """Returns whether values of ``workload``, each right by itself, clash; its sizes may be columns."""
     return bool(
         together(workload, split=_allows_uneven_split(workload.framework))

@@ -28,14 +28,14 @@ def problems(recipe: Recipe, gpu: Gpu) -> tuple[Problem, ...]:
     return _problems(gpu, recipe.precision, recipe.fp8_recipe, recipe.attention_backend, library)
 
 
-def beyond(gpu: Gpu, fields: Mapping[str, Any]) -> tuple[Problem, ...]:
+def field_problems(gpu: Gpu, fields: Mapping[str, Any]) -> tuple[Problem, ...]:
     """Returns the same as :func:`problems` for some ``fields`` of a recipe, as a search axis or a change sets them."""
     flex = fields.get("moe_token_dispatcher_type") == "flex"
     library = (fields.get("moe_flex_dispatcher_backend") or "deepep") if flex else None
     return _problems(gpu, fields.get("precision"), fields.get("fp8_recipe"), fields.get("attention_backend"), library)
 
 
-def shown_by(recipe: Recipe, cluster: Cluster) -> tuple[Cluster, tuple[str, ...]]:
+def cluster_as_run(recipe: Recipe, cluster: Cluster) -> tuple[Cluster, tuple[str, ...]]:
     """Returns ``cluster`` with a GPU that can do what a run of ``recipe`` did on it, and the doubts about that run."""
     wrong = problems(recipe, cluster.gpu)
     if not wrong:

@@ -16,7 +16,7 @@ from projector.frameworks.scope import cells, in_columns, numbers
 from projector.hardware.types import Cluster
 from projector.memo import IdentityKey, evolve
 from projector.settle import arguments, capable
-from projector.settle.workload import settled
+from projector.settle.workload import settle_checked
 from projector.size import Rows, column, trace
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
@@ -36,7 +36,7 @@ class Settled(NamedTuple):
     refused: dict[int, Refusal]
 
 
-def settled_each(workloads: Sequence[Workload], cluster: Cluster, *, checked: bool = True) -> Settled:
+def settle_many(workloads: Sequence[Workload], cluster: Cluster, *, checked: bool = True) -> Settled:
     """Returns all ``workloads`` as ``cluster`` would run them. ``checked``: their arguments are known to be right."""
     groups: dict[Hashable, list[int]] = {}
     for i, load in enumerate(workloads):
@@ -69,9 +69,9 @@ def settled_each(workloads: Sequence[Workload], cluster: Cluster, *, checked: bo
 
 
 def _settled_alone(workload: Workload, cluster: Cluster, checked: bool) -> Resolved:
-    if not checked and (wrong := arguments.of_workload(workload)):
+    if not checked and (wrong := arguments.workload_problems(workload)):
         raise InputError(wrong)
-    return settled(workload, cluster, published=False)
+    return settle_checked(workload, cluster, published=False)
 
 
 def _group_key(workload: Workload) -> Hashable:
@@ -107,9 +107,9 @@ class _Group:
             return None
         sizes = dict(zip(LAYOUT_SIZES, map(column, self._cells[:, rows]), strict=True))
         load = evolve(self._one, recipe=evolve(self._one.recipe, **sizes))
-        if not self._checked and arguments.together_wrong(load):
+        if not self._checked and arguments.has_conflicts(load):
             return None
         try:
-            return settled(load, self._cluster, published=False)
+            return settle_checked(load, self._cluster, published=False)
         except (InputError, Unsupported):
             return None

@@ -63,7 +63,7 @@ def dispatchers_of(framework: str) -> tuple[str, ...]:
     return _DISPATCHERS.get(family(framework), ())
 
 
-def foreign(workload: Workload) -> tuple[str, ...]:
+def unsupported_by_framework(workload: Workload) -> tuple[str, ...]:
     """Returns what the resolved recipe asks for that its framework does not run, as texts for the list of assumptions:
     a plan may well ask what another framework's schedule or dispatcher would bring."""
     recipe, name, texts = workload.recipe, workload.framework, []

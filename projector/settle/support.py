@@ -10,7 +10,7 @@ from projector.frameworks import Resolved, load
 from projector.hardware.architectures import ATTENTION, PRECISIONS, TRANSPORTS, known, precisions
 from projector.hardware.types import Cluster, Gpu
 from projector.layers.lower import layer
-from projector.mechanisms.attention_kernels import UNFUSED, choose, taker
+from projector.mechanisms.attention_kernels import UNFUSED, choose, first_matching
 from projector.operators.types import Attention
 from projector.pipeline import generator
 from projector.settle import launch
@@ -83,7 +83,7 @@ def _attention(resolved: Resolved, gpu: Gpu) -> Iterator[Answer]:
     seen: dict[tuple[str, str], Answer] = {}
     for op in ops:
         family = choose(kernels.attention, kernels.built, gpu.arch, op)[0] if op.flash else UNFUSED
-        kernel = taker(kernels.attention, kernels.built, gpu.arch, op) if op.flash else None
+        kernel = first_matching(kernels.attention, kernels.built, gpu.arch, op) if op.flash else None
         phase = "backward" if op.backward else "forward"
         answer = Answer(
             topic="attention",

@@ -10,9 +10,9 @@ from projector.errors import InputError, Unsupported
 from projector.frameworks import Resolved, resolve
 from projector.hardware import efficiency, host_link
 from projector.hardware.types import Cluster, Gpu
-from projector.layers.mask import mask_bytes, meant
+from projector.layers.mask import mask_bytes, plausible
 from projector.layers.optimizers import MUON
-from projector.memo import evolve, with_its_own
+from projector.memo import cached_on, evolve
 from projector.memory.plan import plan
 from projector.settle import arguments, capable, scheduling
 from projector.workload.layer_kinds import Recurrent
@@ -29,10 +29,10 @@ _WORTH_A_WORD = 2.0**30  # bytes of a mask: 32,768 tokens squared
 def settle(workload: Workload, cluster: Cluster, *, published: bool = False) -> Resolved:
     """Returns ``workload`` as ``cluster`` would run it, nothing open. Raises as :func:`project`, but for kernels."""
     arguments.check(workload, cluster)
-    return settled(workload, cluster, published=published)
+    return settle_checked(workload, cluster, published=published)
 
 
-def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolved:
+def settle_checked(workload: Workload, cluster: Cluster, *, published: bool) -> Resolved:
     """Returns the same as :func:`settle`, for arguments that were checked."""
     if workload.model.unsupported:
         raise Unsupported(", ".join(workload.model.unsupported))
@@ -57,7 +57,7 @@ def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolve
 def _with_mask_decided(resolved: Resolved) -> Resolved:
     """Drops an attention mask so large that nobody can have meant it; names the mask or its absence as assumed."""
     name, size = "create_attention_mask_in_dataloader", float(mask_bytes(resolved)) / 2.0**30
-    if meant(resolved):
+    if plausible(resolved):
         words = f"{name}=True ({size:.3g} GiB a micro-batch, the default of this framework)"
         return evolve(resolved, assumed=(*resolved.assumed, words))
     words = (
@@ -67,7 +67,7 @@ def _with_mask_decided(resolved: Resolved) -> Resolved:
     return evolve(resolved, workload=workload, assumed=(*resolved.assumed, words))
 
 
-@with_its_own(0)
+@cached_on(0)
 def _unmeasured_mixers(model: Model) -> tuple[str, ...]:
     """Returns an assumption for each kind of layer whose kernels no table here holds."""
     mixers = dict.fromkeys(

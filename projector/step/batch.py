@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
-from projector.frameworks.columns import Layouts, Runs, laid_out, numbered, parted
-from projector.frameworks.scope import but_for_passing, told_once
+from projector.frameworks.columns import Layouts, Runs, built_in_groups, counted_columns, split_by_label
+from projector.frameworks.scope import once_per_step_key, weight_key
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster, Efficiency
 from projector.kernels.settings import Settings
@@ -22,26 +22,26 @@ from projector.layers.step import optimizer
 from projector.memory.holding import Pipeline, pipeline, placement, tuned
 from projector.memory.parameters import Contents, weights_of
 from projector.operators.types import Collective, HostWork, Operator
-from projector.operators.weights import WeightSet, held
+from projector.operators.weights import WeightSet, weight_set
 from projector.pipeline import Schedule, choose, periodic
 from projector.pipeline.bounds import lower_bound
 from projector.pipeline.exchange import Exchange, finish
 from projector.size import Rows, part, trace
-from projector.step import filling, muon
-from projector.step.columns import Kernels, Prices, staged
+from projector.step import muon, unfed_stages
+from projector.step.columns import Kernels, Prices, stage_figures_of
+from projector.step.combined_1f1b import schedule_pairs
 from projector.step.cycle import (
     Stages,
-    assembled,
     between_steps,
     compiled_schedule,
+    cycle_from_stages,
     exchange,
     messages,
     rank_figures,
-    shared,
+    shared_gradient_seconds,
     stage_figures,
 )
-from projector.step.neighbours import pipelined
-from projector.step.slowest import slowed, slowest
+from projector.step.slowest_chip import slowed, slowest
 from projector.step.stages import splits, trained_of
 from projector.step.timing import Clock
 
@@ -51,9 +51,9 @@ Seconds = tuple[Floats, Floats, Floats]
 _WIDE = 64  # runs evaluated together: their timelines stay within some tens of megabytes
 
 
-def shortest(runs: Runs, stages: Mapping[int, Floats]) -> Floats:
+def step_lower_bounds(runs: Runs, stages: Mapping[int, Floats]) -> Floats:
     """Returns ``[runs]``: seconds that no step can beat, whatever the order of the schedule, from the seconds of its
-    ``stages`` (see :func:`projector.step.columns.staged`); infinite for runs without stages there."""
+    ``stages`` (see :func:`projector.step.columns.stage_figures_of`); infinite for runs without stages there."""
     seconds = np.full(len(runs), np.inf)
     groups_of: dict[tuple[object, bool], list[Rows]] = {}
     for one, group in runs.groups(np.array(sorted(stages), np.intp)):
@@ -84,8 +84,9 @@ def step_seconds(
     settings: Settings,
     fits: Callable[[int, Schedule], bool],
 ) -> Floats:
-    """Returns ``[runs]`` seconds of a step. ``stages``: of every run, see :func:`projector.step.columns.staged`. ``fits``:
-    asked whether run i fits in memory under a schedule whose order depends on its times; NaN where it does not."""
+    """Returns ``[runs]`` seconds of a step. ``stages``: of every run, see
+    :func:`projector.step.columns.stage_figures_of`. ``fits``: asked whether run i fits in memory under a schedule whose
+    order depends on its times; NaN where it does not."""
     seconds = np.full(len(runs), np.nan)
     for surrounded in _OncePerStep(runs, cluster, efficiency, settings).surrounding(stages):
         seconds[surrounded.rows], shortened = _evaluated(runs, surrounded, fits, shorten=True)
@@ -100,22 +101,24 @@ def _idle_seconds(
     runs: Runs, stages: Mapping[int, Floats], cluster: Cluster, efficiency: Efficiency, settings: Settings
 ) -> Floats:
     """Returns ``[runs]`` seconds that a step waits for stages that compute without input."""
-    seconds, empty = np.zeros(len(runs)), [filling.idle(one) for one in runs.ones]
+    seconds, empty = np.zeros(len(runs)), [unfed_stages.fed_with_zeros(one) for one in runs.ones]
     waiting = np.flatnonzero(np.array([one is not None for one in empty], np.bool_)[runs.group])
     if len(waiting):
         bare_runs = [bare or one for bare, one in zip(empty, runs.ones, strict=True)]
-        bare_stages, refused = staged(replace(runs, ones=bare_runs).only(waiting), cluster, efficiency, settings)
+        bare_stages, refused = stage_figures_of(
+            replace(runs, ones=bare_runs).only(waiting), cluster, efficiency, settings
+        )
         for error in refused.values():
             raise error
         for place, i in enumerate(waiting.tolist()):
-            seconds[i] = filling.seconds(stages[i], bare_stages[place], runs[i].workload.recipe.pp)
+            seconds[i] = unfed_stages.seconds(stages[i], bare_stages[place], runs[i].workload.recipe.pp)
     return seconds
 
 
 def _shorter_microbatches(run: Resolved) -> int | None:
     """Returns the micro-batches of a shorter schedule that may stand for the whole one; None where none may."""
     workload, recipe = run.workload, run.workload.recipe
-    if pipelined(recipe):
+    if schedule_pairs(recipe):
         return None
     name = choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)
     group = recipe.microbatch_group_size_per_vp_stage
@@ -129,8 +132,8 @@ def _evaluated(
     shorter schedule was evaluated, as ``shorten`` asks."""
     seconds, shortened = np.full(len(surrounded.rows), np.nan), np.zeros(len(surrounded.rows), np.bool_)
     batches: dict[tuple[Any, ...], list[Rows]] = {}
-    for group in parted(np.arange(len(surrounded.rows)), runs.group[surrounded.rows]):
-        for rows in parted(group, runs.microbatches[surrounded.rows[group]]):
+    for group in split_by_label(np.arange(len(surrounded.rows)), runs.group[surrounded.rows]):
+        for rows in split_by_label(group, runs.microbatches[surrounded.rows[group]]):
             run = runs[int(surrounded.rows[rows[0]])]
             recipe, shown = run.workload.recipe, _shorter_microbatches(run) if shorten else None
             shortened[rows], m = shown is not None, shown or run.workload.num_microbatches
@@ -164,7 +167,9 @@ def _schedule_seconds(
     run, numbers = runs[int(surrounded.rows[0])], runs.microbatches[surrounded.rows]
     alone = tuned(run)  # the order depends on the times of this run: no batch
     inputs = _rows_of(surrounded, 0) if alone else surrounded
-    cycle = assembled(run, inputs.stages, inputs.messages, inputs.exchange, numbers[0] if alone else numbers, shown)
+    cycle = cycle_from_stages(
+        run, inputs.stages, inputs.messages, inputs.exchange, numbers[0] if alone else numbers, shown
+    )
     if alone and not fits(int(surrounded.rows[0]), cycle.compiled.schedule):
         return np.full(1, np.nan)
     start = cycle.arrival()
@@ -202,9 +207,9 @@ class _OncePerStep:
         """Yields what surrounds the pipelines of all runs, whose ``stages`` take these seconds."""
 
         def key(run: Resolved) -> Hashable:
-            return but_for_passing(run), told_once(run), run.workload.gpus
+            return weight_key(run), once_per_step_key(run), run.workload.gpus
 
-        for _, branches in laid_out(self._runs, key, self._once_per_step, len(self._runs) or 1):
+        for _, branches in built_in_groups(self._runs, key, self._once_per_step, len(self._runs) or 1):
             if isinstance(branches, InputError | Unsupported):
                 raise branches
             for rows, ranks, chunks, between, sent in branches:
@@ -219,20 +224,22 @@ class _OncePerStep:
         of its runs; ``[4, rows, pp]`` and ``[3, rows, stages]`` as :func:`exchange` takes them; ``[2, rows, pp]``:
         :func:`shared`; ``[rows, stages − 1]``: :func:`messages`."""
         run, indices = layouts.run(), self._pipeline_of[members]
-        groups = [(self._pipelines[indices[rows[0]]], rows) for rows in parted(np.arange(len(indices)), indices)]
+        groups = [
+            (self._pipelines[indices[rows[0]]], rows) for rows in split_by_label(np.arange(len(indices)), indices)
+        ]
         names = {name for pipe, _ in groups for contents in pipe.contents for name, _ in contents.blocks}
         weights = {name: weights_of(run, name).weights for name in names}
 
-        def weight_set(run: Resolved, parts: Sequence[Contents], place: Rows, rows: Rows) -> WeightSet:
-            counts = numbered([contents.blocks for contents in parts], place)
-            return trained_of(run, held((part(weights[name], rows), number) for name, number in counts))
+        def weights_in(run: Resolved, parts: Sequence[Contents], place: Rows, rows: Rows) -> WeightSet:
+            counts = counted_columns([contents.blocks for contents in parts], place)
+            return trained_of(run, weight_set((part(weights[name], rows), number) for name, number in counts))
 
         def rank(run: Resolved, parts: Sequence[Contents], place: Rows, rows: Rows) -> Sequence[float]:
-            held_weights = weight_set(run, parts, place, rows)
+            held_weights = weights_in(run, parts, place, rows)
             return rank_figures(run, self._clock(run, members[rows], held_weights), held_weights)
 
         def stage(run: Resolved, parts: Sequence[tuple[Contents, bool]], place: Rows, rows: Rows) -> Sequence[float]:
-            held_weights = weight_set(run, [contents for contents, _ in parts], place, rows)
+            held_weights = weights_in(run, [contents for contents, _ in parts], place, rows)
             return stage_figures(run, held_weights, 0 if parts[0][1] else 1)
 
         ranks = [(pipe.contents, rows) for pipe, rows in groups]
@@ -243,7 +250,7 @@ class _OncePerStep:
         return [
             arrays
             for pipe, group in groups
-            for arrays in self._by_branch(layouts, pipe, group, members, by_rank, by_stage, weight_set, storage)
+            for arrays in self._by_branch(layouts, pipe, group, members, by_rank, by_stage, weights_in, storage)
         ]
 
     def _by_branch(
@@ -254,7 +261,7 @@ class _OncePerStep:
         members: Rows,
         by_rank: Mapping[Contents, Floats],
         by_stage: Mapping[tuple[Contents, bool], Floats],
-        weight_set: Callable[..., WeightSet],
+        weights_in: Callable[..., WeightSet],
         storage: bool,
     ) -> Iterator[_Arrays]:
         ranks = np.stack([by_rank[contents][:, group] for contents in pipe.contents], axis=-1)
@@ -269,10 +276,12 @@ class _OncePerStep:
             seconds = np.zeros((2, len(rows), len(pipe.contents)))
             if storage or schedule.copies > 1:
                 sets = {
-                    contents: weight_set(run, [contents], np.zeros(len(rows), np.intp), group[rows])
+                    contents: weights_in(run, [contents], np.zeros(len(rows), np.intp), group[rows])
                     for contents in set(pipe.contents)
                 }
-                seconds[0], seconds[1] = shared(run, clock, schedule, [sets[contents] for contents in pipe.contents])
+                seconds[0], seconds[1] = shared_gradient_seconds(
+                    run, clock, schedule, [sets[contents] for contents in pipe.contents]
+                )
             return seconds, np.broadcast_to(messages(run, clock, schedule), (len(rows), stages - 1))
 
         for rows, (between, sent) in trace(build, len(group)):

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from projector.collectives.model import Pricing
 from projector.dataclass import dataclass
 from projector.errors import Refusal
-from projector.frameworks.columns import Layouts, Runs, laid_out, numbered, parted
-from projector.frameworks.scope import PLACING, built_together, told_once
+from projector.frameworks.columns import Layouts, Runs, built_in_groups, counted_columns, split_by_label
+from projector.frameworks.scope import PLACING, build_key, once_per_step_key
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster, Efficiency, GroupShape
 from projector.kernels.protocol import ComputeOp, Times
@@ -23,12 +23,12 @@ from projector.kernels.settings import Settings
 from projector.kernels.simulate import Simulated, shared
 from projector.operators.types import Collective
 from projector.size import Column, Rows, Split, column, part, raw, rows, trace
-from projector.step.cycle import Stages, figures
+from projector.step.block_times import BlockTimes, added, block_switches, moves_every_microbatch
+from projector.step.cycle import Stages, stage_row
+from projector.step.host_waits import activations_on_host
 from projector.step.priced import priced_by, pricing
-from projector.step.problem import Layers, added, switches_of, travels
-from projector.step.slowest import slowest
-from projector.step.stages import StageTime, assembled, awaited, counted_names, counted_parts
-from projector.step.waits import offloads
+from projector.step.slowest_chip import slowest
+from projector.step.stages import StageTime, counted_names, counted_parts, stage_from_blocks, with_host_waits
 from projector.workload.composition import Composition, compositions
 
 Floats = NDArray[np.float64]
@@ -36,16 +36,16 @@ Floats = NDArray[np.float64]
 _WIDE = 512  # rows of a column: the operators of a layer stay within some tens of megabytes
 
 
-def additive(
+def block_sums(
     runs: Runs, cluster: Cluster, efficiency: Efficiency, settings: Settings
 ) -> Iterator[tuple[Rows, Mapping[Hashable, Floats]]]:
-    """Yields the rows of runs and what each of their blocks adds to a stage (:func:`projector.step.problem.added`):
+    """Yields the rows of runs and what each of their blocks adds to a stage (:func:`projector.step.block_times.added`):
     ``[phase, device or host, runs]`` seconds by block name (:func:`projector.step.stages.counted_names`). Leaves out
     runs whose weights or gradients travel with every micro-batch, and those that no model prices: they are for
     :func:`projector.step.priced.priced`."""
     stationary = np.concatenate([np.zeros(0, np.intp), *_without_travel(runs)])
     for rows_priced, blocks in _priced_branches(runs.only(stationary), cluster, efficiency, settings):
-        if isinstance(blocks, Priced):
+        if isinstance(blocks, PricedBlocks):
             yield (
                 stationary[rows_priced],
                 {
@@ -58,19 +58,20 @@ def additive(
 def _without_travel(runs: Runs) -> Iterator[Rows]:
     """Yields the runs whose weights and gradients stay where they are between micro-batches."""
     for _, those in runs.groups():
-        for own, travelling in trace(lambda own, those=those: travels(runs.column(those[own])), len(those)):  # type: ignore[misc]
+        moving = trace(lambda own, those=those: moves_every_microbatch(runs.column(those[own])), len(those))  # type: ignore[misc]
+        for own, travelling in moving:
             if not travelling:
                 yield those[own]
 
 
-def staged(
+def stage_figures_of(
     runs: Runs, cluster: Cluster, efficiency: Efficiency, settings: Settings
 ) -> tuple[dict[int, Floats], dict[int, Refusal]]:
     """Returns, by row, the ``[8, stages]`` figures of the virtual stages of every run
     (:class:`projector.step.cycle.Stages`), and why some runs have none."""
     figures_of, refused = dict[int, Floats](), dict[int, Refusal]()
     for priced_rows, blocks in _priced_branches(runs, cluster, efficiency, settings):
-        if not isinstance(blocks, Priced):
+        if not isinstance(blocks, PricedBlocks):
             refused |= dict.fromkeys(priced_rows.tolist(), blocks)
             continue
         groups = [(_stages(runs.ones[group]), members) for group, members in _groups_of(runs, priced_rows)]
@@ -83,7 +84,7 @@ def staged(
 
 def _groups_of(runs: Runs, those: Rows) -> Iterator[tuple[int, Rows]]:
     """Yields the number of each group among the runs ``those``, and the places of its runs in ``those``."""
-    for places in parted(np.arange(len(those)), runs.group[those]):
+    for places in split_by_label(np.arange(len(those)), runs.group[those]):
         yield int(runs.group[those[places[0]]]), places
 
 
@@ -92,7 +93,7 @@ def _stages(run: Resolved) -> tuple[Composition, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedBlocks:
     """Times of the blocks, by name, of runs with the sizes of ``layouts``."""
 
     layouts: Layouts
@@ -100,40 +101,47 @@ class Priced:
 
     def shape(self, kind: Composition) -> Hashable:
         """Returns a key of stages that are summed together; with activations on the host the order of layers matters."""
-        return kind if offloads(self.layouts.one) else tuple(name for name, _ in counted_names(kind))
+        return kind if activations_on_host(self.layouts.one) else tuple(name for name, _ in counted_names(kind))
 
     def stage(self, run: Resolved, alike: Sequence[Composition], place: Rows, those: Rows) -> Sequence[float]:
         """Returns the figures of a virtual stage: the sum over its blocks, each as often as it stands there."""
-        blocks = numbered([counted_names(kind) for kind in alike], place)
+        blocks = counted_columns([counted_names(kind) for kind in alike], place)
         times = {name: part(self.times[name], those) for name, _ in blocks}
-        time = assembled(run, [(times[name], number) for name, number in blocks], times)
-        if offloads(run):
+        time = stage_from_blocks(run, [(times[name], number) for name, number in blocks], times)
+        if activations_on_host(run):
             layers = zip(blocks, counted_parts(run, alike[0]), strict=True)
-            time = awaited(
+            time = with_host_waits(
                 run, time, [(one, times[name]) for (name, _), (one, number) in layers for _ in range(number)]
             )
-        return figures(time)
+        return stage_row(time)
 
 
 def _priced_branches(
     runs: Runs, cluster: Cluster, efficiency: Efficiency, settings: Settings
-) -> Iterator[tuple[Rows, Priced | Refusal]]:
+) -> Iterator[tuple[Rows, PricedBlocks | Refusal]]:
     """Yields rows that take the same branches with their priced blocks, or why nothing prices them."""
     prices, device = Prices(runs, cluster, efficiency), settings.device(cluster.gpu, efficiency)
 
-    def build(layouts: Layouts, those: Rows) -> Priced:
+    def build(layouts: Layouts, those: Rows) -> PricedBlocks:
         run = layouts.run()
         kinds = dict.fromkeys(kind for of, _ in _groups_of(runs, those) for kind in _stages(runs.ones[of]))
         model = Kernels(shared(*device, run.execution), len(those))
-        layers = Layers(run, kinds, model, prices.groups(those).seconds, slowest(efficiency, layouts.one.workload.gpus))
-        return Priced(layouts, {name: time.lean for name, time in layers.times.items()})
+        layers = BlockTimes(
+            run, kinds, model, prices.groups(those).seconds, slowest(efficiency, layouts.one.workload.gpus)
+        )
+        return PricedBlocks(layouts, {name: time.lean for name, time in layers.times.items()})
 
-    return laid_out(runs, _pricing_key, build, _WIDE)
+    return built_in_groups(runs, _pricing_key, build, _WIDE)
 
 
 def _pricing_key(run: Resolved) -> Hashable:
     """Returns a key that runs share whose blocks are priced in one go."""
-    return built_together(run), switches_of(run), run.workload.gpus, told_once(run) if travels(run) else None
+    return (
+        build_key(run),
+        block_switches(run),
+        run.workload.gpus,
+        once_per_step_key(run) if moves_every_microbatch(run) else None,
+    )
 
 
 class Kernels:
@@ -197,4 +205,4 @@ class Groups:
         used = np.unique(self._of)
         shape_of = {of: shapes.setdefault(self._prices[of].groups.get(group), len(shapes)) for of in used.tolist()}
         label = np.array([shape_of[of] for of in self._of.tolist()])
-        return [(rows, self._prices[self._of[rows[0]]]) for rows in parted(np.arange(len(label)), label)]
+        return [(rows, self._prices[self._of[rows[0]]]) for rows in split_by_label(np.arange(len(label)), label)]

@@ -14,8 +14,8 @@ from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.operators.types import Collective
 from projector.pipeline.types import Schedule
-from projector.step.boundary import activations, copies, tied
 from projector.step.run import GROUP_KEY, Step, owned_by_rank
+from projector.step.stage_messages import activations, copies, tied
 from projector.step.stages import StageBlock, messages
 from projector.step.timing import Clock
 

@@ -21,8 +21,8 @@ from projector.pipeline.exchange import Arrival, Exchange, Finish, arrival
 from projector.pipeline.types import Compiled, Costs, Schedule
 from projector.size import raw
 from projector.step import muon, offload
-from projector.step.boundary import activations, copies, tied
-from projector.step.neighbours import pairs_up, pipelined
+from projector.step.combined_1f1b import pairs_microbatches, schedule_pairs
+from projector.step.stage_messages import activations, copies, tied
 from projector.step.stages import StageTime
 from projector.step.timing import CONTENTION, Clock
 from projector.workload.recipe import Recipe
@@ -90,7 +90,7 @@ class Stages(NamedTuple):
     backward_excess: Floats
 
 
-def figures(time: StageTime) -> Sequence[float]:
+def stage_row(time: StageTime) -> Sequence[float]:
     """Returns the fields of :class:`Stages` for one virtual stage."""
     forward, inputs = time.forward, time.inputs
     phases = forward.seconds, inputs.seconds, time.weight.seconds, time.deferred
@@ -108,7 +108,7 @@ def cycle(
     """Returns what the schedule of one run is evaluated with. ``times``, ``trained``: one per virtual stage; ``clocks``: by
     pipeline rank, where a rank is unlike the others; ``order``: the schedule, where it was made for other times."""
     schedule = compiled_schedule(resolved).schedule
-    stages = Stages(*np.array([figures(time) for time in times]).T)
+    stages = Stages(*np.array([stage_row(time) for time in times]).T)
     held = by_rank(trained, schedule.placement)
     figures_of = {id(one): rank_figures(resolved, clock, one) for one in {id(one): one for one in held}.values()}
     ranks, stage_rows = (
@@ -121,9 +121,9 @@ def cycle(
             [stage_figures(resolved, part, v) for v, part in enumerate(trained)],
         )
     )
-    between = shared(resolved, clock, schedule, held)
+    between = shared_gradient_seconds(resolved, clock, schedule, held)
     surrounding = exchange(resolved, schedule, ranks, stage_rows, between, stages)
-    return assembled(resolved, stages, messages(resolved, clock, schedule), surrounding, order=order)
+    return cycle_from_stages(resolved, stages, messages(resolved, clock, schedule), surrounding, order=order)
 
 
 def rank_figures(resolved: Resolved, clock: Clock, whole: WeightSet) -> Sequence[float]:
@@ -134,8 +134,8 @@ def rank_figures(resolved: Resolved, clock: Clock, whole: WeightSet) -> Sequence
     reduced, gathered = sharing.reduces_every_microbatch(workload), sharing.gathers_every_microbatch(workload.recipe)
     on_device = clock.phase(optimizer(resolved, whole)).seconds + muon.seconds(resolved, whole, clock)
     return (
-        0.0 if reduced else together(clock, sharing.reduction(workload, whole)),
-        0.0 if gathered else together(clock, sharing.gather(workload, whole)),
+        0.0 if reduced else serial_seconds(clock, sharing.reduction(workload, whole)),
+        0.0 if gathered else serial_seconds(clock, sharing.gather(workload, whole)),
         on_device + offload.optimizer_seconds(resolved, whole),
         whole.dense + whole.expert,
     )
@@ -146,15 +146,19 @@ def stage_figures(resolved: Resolved, own: WeightSet, stage: int) -> Sequence[fl
     return own.dense + own.expert, *resolved.execution.data_parallel.buckets(resolved.workload, own, stage)
 
 
-def shared(resolved: Resolved, clock: Clock, schedule: Schedule, held: Sequence[WeightSet]) -> tuple[Floats, Floats]:
+def shared_gradient_seconds(
+    resolved: Resolved, clock: Clock, schedule: Schedule, held: Sequence[WeightSet]
+) -> tuple[Floats, Floats]:
     """Returns ``[…, pp]`` seconds in which each rank exchanges the gradients of its weights ``held`` with the other
     rank of its stages, and with the ranks that hold the same tensor."""
     copied = [copies(resolved, schedule, rank, whole) for rank, whole in enumerate(held)]
     tied_sums = tied(resolved, schedule, held)
-    return filled([together(clock, ops) for ops in copied]), filled([together(clock, ops) for ops in tied_sums])
+    return as_array([serial_seconds(clock, ops) for ops in copied]), as_array(
+        [serial_seconds(clock, ops) for ops in tied_sums]
+    )
 
 
-def assembled(
+def cycle_from_stages(
     resolved: Resolved,
     stages: Stages,
     messages: Floats,
@@ -169,7 +173,7 @@ def assembled(
     recipe = resolved.workload.recipe
     forward, inputs, hidden = stages.forward, stages.inputs, None
     saved = stages.forward_saved, stages.inputs_saved
-    if pipelined(recipe):  # forwards and backwards without a partner save nothing
+    if schedule_pairs(recipe):  # forwards and backwards without a partner save nothing
         forward, inputs, hidden = forward + saved[0], inputs + saved[1], saved
     compiled = order or _ordered(resolved, forward, inputs, stages.weight, messages, shown)
     schedule = compiled.schedule
@@ -195,7 +199,7 @@ def assembled(
 def _unpaired(recipe: Recipe, forward: Floats, inputs: Floats) -> Floats:
     """Returns ``[…]`` exposed seconds of the first forward and the last backward of a step without pipeline, which have
     no partner, from the ``[…, stages]`` seconds that each stage saves with one."""
-    alone = pairs_up(recipe) and not pipelined(recipe)
+    alone = pairs_microbatches(recipe) and not schedule_pairs(recipe)
     return np.asarray((forward + inputs).sum(axis=-1)) if alone else np.zeros(())
 
 
@@ -208,7 +212,7 @@ def compiled_schedule(resolved: Resolved, microbatches: int | None = None) -> Co
     recipe = resolved.workload.recipe
     name = pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)
     group = recipe.microbatch_group_size_per_vp_stage
-    extra, m = int(pipelined(recipe)), microbatches or resolved.workload.num_microbatches
+    extra, m = int(schedule_pairs(recipe)), microbatches or resolved.workload.num_microbatches
     return pipeline.compile(name, recipe.pp, recipe.vpp, m, group, extra, paired=bool(extra))
 
 
@@ -246,7 +250,7 @@ def exchange(
 ) -> Exchange:
     """Returns the seconds of what surrounds the pipeline. A rank's buffers are reduced chunk by chunk, each in
     proportion to its elements. ``ranks`` ``[4, …, pp]``: :func:`rank_figures`; ``own`` ``[3, …, stages]``:
-    :func:`stage_figures`; ``between``: :func:`shared`."""
+    :func:`stage_figures`; ``between``: :func:`shared_gradient_seconds`."""
     sharing, recipe, place = resolved.execution.data_parallel, resolved.workload.recipe, np.array(schedule.placement)
     reduce, fetch, steps, whole = ranks
     share = own[0][..., place] / np.where(whole > 0, whole, 1.0)[..., None]  # [..., pp, chunks]
@@ -267,7 +271,7 @@ def exchange(
     )
 
 
-def filled(values: Sequence[float]) -> Floats:
+def as_array(values: Sequence[float]) -> Floats:
     """Returns ``[…, values]`` from numbers, or from columns of numbers."""
     return np.stack(np.broadcast_arrays(*[np.asarray(raw(value), np.float64) for value in values]), axis=-1)
 
@@ -277,9 +281,9 @@ def messages(resolved: Resolved, clock: Clock, schedule: Schedule) -> Floats:
     host = resolved.execution.runtime.collective_us * 1e-6 if resolved.execution.pipeline.p2p_synchronous else 0.0
     sent = activations(resolved, schedule)
     priced = {id(op): clock.collective(op) + host if op else 0.0 for op in {id(op): op for op in sent}.values()}
-    return filled([priced[id(op)] for op in sent]) if sent else np.zeros(0)
+    return as_array([priced[id(op)] for op in sent]) if sent else np.zeros(0)
 
 
-def together(clock: Clock, ops: Sequence[Collective]) -> float:
+def serial_seconds(clock: Clock, ops: Sequence[Collective]) -> float:
     """Returns the seconds of collectives one after the other."""
     return sum(clock.collective(op) for op in ops)

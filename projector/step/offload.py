@@ -16,10 +16,10 @@ backward of the layer above; the layer waits for what the link cannot carry in t
 from __future__ import annotations
 
 from projector.frameworks.types import Resolved
-from projector.layers.optimizers import divided, moments
+from projector.layers.optimizers import by_rule, moments
 from projector.layers.step import fraction_on_host
 from projector.mechanism import mechanism
-from projector.memory.offload import moved, taken
+from projector.memory.offload import offloaded_bytes, states_on_host
 from projector.operators.module import Block
 from projector.operators.weights import WeightSet
 from projector.parameter import parameter
@@ -38,9 +38,9 @@ def optimizer_seconds(resolved: Resolved, part: WeightSet) -> float:
     recipe, sharing = resolved.workload.recipe, resolved.execution.data_parallel
     share = sharing.resident("states", resolved.workload, part.dense, part.expert)
     link = min(resolved.host_bandwidth, resolved.host_copies)
-    if moved(recipe):
+    if states_on_host(recipe):
         shards = sharing.shards(resolved.workload)
-        states = sum(moments(recipe, rule, updated, *shards) for rule, updated in divided(recipe, part))
+        states = sum(moments(recipe, rule, updated, *shards) for rule, updated in by_rule(recipe, part))
         return (share * sharing.master_bytes + states) / link
     share *= fraction_on_host(resolved)
     if not share:
@@ -58,5 +58,5 @@ def optimizer_seconds(resolved: Resolved, part: WeightSet) -> float:
 
 def layer_seconds(resolved: Resolved, layer: Block, position: int) -> float:
     """Returns the link's seconds, one way, for what ``layer`` at ``position`` of its stage leaves in host memory."""
-    nbytes = taken(resolved.workload.recipe, layer, position)
+    nbytes = offloaded_bytes(resolved.workload.recipe, layer, position)
     return nbytes / min(resolved.host_bandwidth, resolved.host_copies)

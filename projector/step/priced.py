@@ -24,10 +24,10 @@ from projector.memo import BoundedCache, IdentityKey
 from projector.memory.holding import placement
 from projector.operators.types import Collective, HostWork, Operator
 from projector.operators.weights import WeightSet
-from projector.step import filling, muon
-from projector.step.cycle import by_rank, figures
-from projector.step.problem import Layers
-from projector.step.slowest import slowed, slowest
+from projector.step import muon, unfed_stages
+from projector.step.block_times import BlockTimes
+from projector.step.cycle import by_rank, stage_row
+from projector.step.slowest_chip import slowed, slowest
 from projector.step.stages import StageBlock, StageTime, owned
 from projector.step.timing import Clock
 from projector.workload.composition import compositions
@@ -43,7 +43,7 @@ class Priced:
     parts: Sequence[tuple[StageBlock, ...]]
     times: Sequence[StageTime]
     idle: float
-    layers: Layers
+    layers: BlockTimes
     model: KernelModel
     price: Pricing
     slowest: float = 1.0
@@ -91,16 +91,16 @@ def priced(
 
     _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
 
-    def staged(run: Resolved) -> tuple[Layers, list[tuple[StageBlock, ...]], list[StageTime]]:
-        layers = Layers(run, dict.fromkeys(kinds), model, price.seconds, slowdown)
+    def staged(run: Resolved) -> tuple[BlockTimes, list[tuple[StageBlock, ...]], list[StageTime]]:
+        layers = BlockTimes(run, dict.fromkeys(kinds), model, price.seconds, slowdown)
         by_kind = {kind: layers.stage(kind) for kind in dict.fromkeys(kinds)}
         return layers, [by_kind[kind][0] for kind in kinds], [by_kind[kind][1] for kind in kinds]
 
     def make() -> Priced:
-        (layers, parts, times), idle, empty = staged(resolved), 0.0, filling.idle(resolved)
+        (layers, parts, times), idle, empty = staged(resolved), 0.0, unfed_stages.fed_with_zeros(resolved)
         if empty:
-            full, unfed = (np.array([figures(time) for time in private]).T for private in (times, staged(empty)[2]))
-            idle = filling.seconds(full, unfed, resolved.workload.recipe.pp)
+            full, unfed = (np.array([stage_row(time) for time in private]).T for private in (times, staged(empty)[2]))
+            idle = unfed_stages.seconds(full, unfed, resolved.workload.recipe.pp)
         return Priced(resolved, parts, times, idle, layers, model, price, slowdown)
 
     key = IdentityKey(cluster), IdentityKey(efficiency), settings, IdentityKey(model), resolved
@@ -134,4 +134,4 @@ def _kernels(
     if not recorded.available(cluster.gpu.name):
         raise NoMeasurement(f"no measurement for {cluster.gpu.name}")
     alone = partial(Simulated, device, sustained, resolved.execution, alone=True) if simulated is analytic else None
-    return recorded.over(cluster.gpu, simulated, alone)
+    return recorded.recorded_over(cluster.gpu, simulated, alone)

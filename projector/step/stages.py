@@ -14,12 +14,12 @@ from projector.layers import lower
 from projector.memo import IdentityKey
 from projector.operators.module import Block
 from projector.operators.types import Collective, Gemm, GroupedGemm, HostWork, Operator
-from projector.operators.weights import WeightSet, held
-from projector.size import each, least
-from projector.step.neighbours import cover, pairs_up
-from projector.step.one_iteration import ANYTHING, Limit, limit
-from projector.step.timing import CONTENTION, NOTHING, SLOWED, Clock, Message, Phase, apart, chain
-from projector.step.waits import waits_for_host
+from projector.operators.weights import WeightSet, weight_set
+from projector.size import least, per_row
+from projector.step.combined_1f1b import exchange_overlap, pairs_microbatches
+from projector.step.host_waits import waits_for_host
+from projector.step.loop_gathers import ANYTHING, Limit, limit
+from projector.step.timing import CONTENTION, NOTHING, SLOWED, Clock, Message, Phase, join, join_separate
 from projector.workload.composition import Composition, counted
 from projector.workload.recipe import Recipe
 
@@ -67,7 +67,7 @@ class StageTime:
     @cached_property
     def backward(self) -> Phase:
         """Returns the whole backward as one phase."""
-        return apart(self.inputs, self.weight)
+        return join_separate(self.inputs, self.weight)
 
 
 def parts(resolved: Resolved, chunk: Composition) -> tuple[StageBlock, ...]:
@@ -112,7 +112,7 @@ def owned(resolved: Resolved, stage: Sequence[StageBlock]) -> WeightSet:
     """Returns the weights of a virtual stage that receive gradients on one rank."""
     number = Counter(id(part.block) for part in stage)
     blocks = {id(part.block): part.block for part in stage}
-    return trained_of(resolved, held((block.weights, number[key]) for key, block in blocks.items()))
+    return trained_of(resolved, weight_set((block.weights, number[key]) for key, block in blocks.items()))
 
 
 def trained_of(resolved: Resolved, weights: WeightSet) -> WeightSet:
@@ -124,30 +124,36 @@ def stage_time(resolved: Resolved, stage: Sequence[StageBlock], clock: Clock) ->
     """Returns the times of a virtual stage that consists of the blocks ``stage`` in order."""
     times = {part.key: block_time(resolved, part, clock) for part in {part.key: part for part in stage}.values()}
     in_order = [(part, times[part.key]) for part in stage]
-    total = assembled(resolved, list(counted(time for _, time in in_order)), {part.block.name for part in stage})
-    return awaited(resolved, total, in_order)
+    total = stage_from_blocks(
+        resolved, list(counted(time for _, time in in_order)), {part.block.name for part in stage}
+    )
+    return with_host_waits(resolved, total, in_order)
 
 
-def awaited(resolved: Resolved, time: StageTime, blocks: Sequence[tuple[StageBlock, StageTime]]) -> StageTime:
+def with_host_waits(resolved: Resolved, time: StageTime, blocks: Sequence[tuple[StageBlock, StageTime]]) -> StageTime:
     """Returns the ``time`` of a stage of ``blocks``, in order, with its waits for activations on the host."""
     forward, backward = waits_for_host(resolved, blocks)
     return replace(time, forward=time.forward.waiting(forward), inputs=time.inputs.waiting(backward))
 
 
-def assembled(resolved: Resolved, blocks: Sequence[tuple[StageTime, int]], ends: Container[Hashable]) -> StageTime:
+def stage_from_blocks(
+    resolved: Resolved, blocks: Sequence[tuple[StageTime, int]], ends: Container[Hashable]
+) -> StageTime:
     """Returns the time of a virtual stage from the times of its blocks and their numbers. ``ends``: names of blocks,
     among them ``embedding`` and ``head`` where the stage has these."""
-    forward = chain(t.forward.repeated(n) for t, n in blocks)
-    inputs = chain(t.inputs.repeated(n) for t, n in reversed(blocks))
-    if after_exchange(resolved):  # the first stage receives nothing before its forward, the last before its backward
+    forward = join(t.forward.repeated(n) for t, n in blocks)
+    inputs = join(t.inputs.repeated(n) for t, n in reversed(blocks))
+    if synchronises_after_exchange(
+        resolved
+    ):  # the first stage receives nothing before its forward, the last before its backward
         sync = resolved.execution.runtime.sync_us * 1e-6
         forward = forward if "embedding" in ends else forward.synchronised(sync)
         inputs = inputs if "head" in ends else inputs.synchronised(sync)
-    weight = chain(t.weight.repeated(n) for t, n in reversed(blocks)) if splits(resolved.workload.recipe) else NOTHING
+    weight = join(t.weight.repeated(n) for t, n in reversed(blocks)) if splits(resolved.workload.recipe) else NOTHING
     return StageTime(forward, inputs, weight, sum(n * t.deferred for t, n in blocks))
 
 
-def after_exchange(resolved: Resolved) -> bool:
+def synchronises_after_exchange(resolved: Resolved) -> bool:
     """Returns whether the host waits for the device after each exchange between stages, so that what comes next begins
     with no kernel issued (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/pipeline_parallel/p2p_communication.py,
     ``batch_p2p_sync``; not where interleaved stages send and receive one by one, ``overlap_p2p_comm``)."""
@@ -166,7 +172,9 @@ def messages(resolved: Resolved, part: StageBlock, clock: Clock) -> tuple[Messag
 def splits(recipe: Recipe) -> bool:
     """Returns whether the schedule computes weight gradients apart from input gradients."""
     name = recipe.pipeline_schedule
-    return bool(each(lambda pp, vpp: pipeline.generator(pipeline.choose(name, pp, vpp)).split, recipe.pp, recipe.vpp))
+    return bool(
+        per_row(lambda pp, vpp: pipeline.generator(pipeline.choose(name, pp, vpp)).split, recipe.pp, recipe.vpp)
+    )
 
 
 def block_time(resolved: Resolved, part: StageBlock, clock: Clock, ledger: list[Message] | None = None) -> StageTime:
@@ -176,7 +184,9 @@ def block_time(resolved: Resolved, part: StageBlock, clock: Clock, ledger: list[
     backward = tuple(op for op in part.backward if op not in deferred)
     postponed = tuple(op for op in part.block.backward_weight if op not in deferred) if splits(recipe) else ()
     inputs_ops = backward[: len(backward) - len(postponed)]
-    hidden = cover(part.block, clock, bool(recipe.delay_wgrad_compute)) if pairs_up(recipe) else None
+    hidden = (
+        exchange_overlap(part.block, clock, bool(recipe.delay_wgrad_compute)) if pairs_microbatches(recipe) else None
+    )
     covered = (hidden.forward, hidden.backward) if hidden else (None, None)
     key = IdentityKey(part.block.forward), layer
     forward = clock.forwards.get(key) if ledger is None and hidden is None else None

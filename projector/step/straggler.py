@@ -1,6 +1,6 @@
 """A step in which one pipeline rank computes slowly, or one kind of link carries less.
 
-The spread of healthy chips is in every projection (:mod:`projector.step.slowest`); this is a fault: a throttled GPU, a
+The spread of healthy chips is in every projection (:mod:`projector.step.slowest_chip`); this is a fault: a throttled GPU, a
 link at half of its lanes. The order of the schedule stays as it was made, since nobody plans for faults. Other
 simulators have one factor for a whole step instead, by the number of nodes (SimuMax: ``enable_straggler_model``).
 """
@@ -27,7 +27,7 @@ LINKS = ("intra", "inter", "outer")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slow:
+class Stragglers:
     """What is slow. ``ranks``: how many times as long each kernel takes, by pipeline rank; ``links``: how many times as
     long a byte takes, by word of :data:`LINKS`. Factors are 1 or more."""
 
@@ -51,7 +51,7 @@ class _Slowed:
         return Times(usual.seconds * self.factor, usual.measured)
 
 
-def check(slow: Slow, workload: Workload, cluster: Cluster) -> None:
+def check(slow: Stragglers, workload: Workload, cluster: Cluster) -> None:
     """Raises :class:`InputError` with every rank and link that the run does not have."""
     pp, links = workload.recipe.pp, tuple(name for name in LINKS if getattr(cluster, name) is not None)
     wrong = [Problem("--slow-rank", "", rank, f"a pipeline rank, 0 to {pp - 1}") for rank in slow.ranks if rank >= pp]
@@ -60,7 +60,9 @@ def check(slow: Slow, workload: Workload, cluster: Cluster) -> None:
         raise InputError(wrong)
 
 
-def disturbed(resolved: Resolved, cluster: Cluster, mode: str, settings: Settings, slow: Slow) -> tuple[Step, Step]:
+def with_stragglers(
+    resolved: Resolved, cluster: Cluster, mode: str, settings: Settings, slow: Stragglers
+) -> tuple[Step, Step]:
     """Returns the step as it is, and as it is with what is ``slow``. Raises as :func:`check` does."""
     check(slow, resolved.workload, cluster)
     efficiency = efficiency_of(cluster.gpu)

@@ -316,15 +316,15 @@ def _hide_behind(beside: dict[str, float], names: Iterable[str], seconds: float)
 NOTHING = Phase((), 0.0)
 
 
-def apart(first: Phase, second: Phase) -> Phase:
+def join_separate(first: Phase, second: Phase) -> Phase:
     """Joins two phases between which other work is issued: neither covers the host time of the other."""
     if not second.segments:
         return first
-    joined = chain((first, second))
+    joined = join((first, second))
     return replace(joined, segments=(*first.segments, *second.begun), drained=first.drained)
 
 
-def chain(phases: Iterable[Phase]) -> Phase:
+def join(phases: Iterable[Phase]) -> Phase:
     """Joins ``phases`` in order: without a synchronisation point between them the host runs ahead where they meet."""
     segments: list[Segment] = [Segment(0.0, 0.0)]
     compute = measured = wait = 0.0

@@ -10,9 +10,9 @@ from typing import Any
 
 from projector.dataclass import dataclass
 from projector.io.typed import hints, target_of
-from projector.workload.checks import CHOICES
-from projector.workload.declared import about_of
+from projector.workload.field_facts import about_of
 from projector.workload.recipe import Recipe
+from projector.workload.value_checks import CHOICES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import field
 
 from projector.dataclass import dataclass
 from projector.memo import HashedOnce
-from projector.workload.declared import about
+from projector.workload.field_facts import about
 from projector.workload.sparse import BlockAttention, CompressedAttention
 from projector.workload.towers import Encoder, Vision
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from projector.dataclass import dataclass
-from projector.workload.declared import about, recipe_field
+from projector.workload.field_facts import about, recipe_field
 
 _ADAPTED = (
     *("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "linear_q_proj", "linear_q_down_proj"),

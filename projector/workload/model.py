@@ -9,7 +9,7 @@ from typing import Any
 from projector.dataclass import dataclass
 from projector.memo import HashedOnce
 from projector.workload import layer_pattern
-from projector.workload.declared import about
+from projector.workload.field_facts import about
 from projector.workload.layer_kinds import (
     Attention,
     Dense,

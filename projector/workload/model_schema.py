@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from projector.errors import Problem
-from projector.workload.checks import LIMITS, range_problems, unreported, word_problems
 from projector.workload.layer_pattern import expand as expand_letters
 from projector.workload.layer_pattern import expand as expand_pattern
 from projector.workload.model import Model
 from projector.workload.moe_layer_freq import expand, numbers
 from projector.workload.structure import parse_dataclass
+from projector.workload.value_checks import LIMITS, range_problems, unreported, word_problems
 
 
 def model_from_mapping(mapping: Mapping[str, object], where: str, prefix: str) -> tuple[Model | None, list[Problem]]:

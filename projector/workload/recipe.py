@@ -1,6 +1,6 @@
 """Describes how a model is trained: parallelism, batch, precision, recompute, optimizer and feature switches.
 
-Every field declares itself here and nowhere else (:mod:`projector.workload.declared`): what it means, may hold and may
+Every field declares itself here and nowhere else (:mod:`projector.workload.field_facts`): what it means, may hold and may
 affect, and what frameworks call it. Names are Megatron-LM's arguments (short forms for the parallel sizes, as in the
 literature). ``None`` always means *not stated*: :func:`projector.frameworks.resolve` fills it with the default of the
 framework and says so.
@@ -18,7 +18,7 @@ from math import lcm
 
 from projector.dataclass import dataclass
 from projector.workload import fast_domain as domains
-from projector.workload.declared import SAME, about, recipe_field
+from projector.workload.field_facts import SAME, about, recipe_field
 from projector.workload.lora import LoRA
 from projector.workload.optimizers import OPTIMIZERS
 

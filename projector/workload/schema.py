@@ -10,13 +10,13 @@ from collections.abc import Mapping
 
 from projector.errors import Problem
 from projector.workload import amounts, zoo
-from projector.workload.checks import range_problems, unreported, word_problems
-from projector.workload.declared import about_of
+from projector.workload.field_facts import about_of
 from projector.workload.fields import field_of
 from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping
 from projector.workload.recipe import Recipe
 from projector.workload.structure import parse_dataclass, to_mapping
+from projector.workload.value_checks import range_problems, unreported, word_problems
 
 
 def parse_recipe(mapping: object, where: str, prefix: str = "recipe.") -> tuple[Recipe | None, list[Problem]]:

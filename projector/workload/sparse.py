@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field, fields
 
 from projector.dataclass import dataclass
-from projector.workload.declared import about
+from projector.workload.field_facts import about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

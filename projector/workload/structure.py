@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from projector.errors import Problem, nearest
 from projector.io.typed import WORDS, hints, is_a, target_of
-from projector.workload.declared import about_of
+from projector.workload.field_facts import about_of
 
 T = TypeVar("T")
 

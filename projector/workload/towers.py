@@ -6,7 +6,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from projector.dataclass import dataclass
-from projector.workload.declared import about
+from projector.workload.field_facts import about
 from projector.workload.recipe import Recipe
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from projector.errors import Problem
 from projector.io.typed import of_type
-from projector.memo import BoundedCache, IdentityKey, evolve, with_its_own
+from projector.memo import BoundedCache, IdentityKey, cached_on, evolve
 from projector.workload import layout, rules
-from projector.workload.checks import LIMITS, range_problems, unreported, word_problems
 from projector.workload.lora import LoRA
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.rule import problems as broken
+from projector.workload.value_checks import LIMITS, range_problems, unreported, word_problems
 from projector.workload.workload import Workload
 
 
@@ -171,7 +171,7 @@ def _gpu_mistakes(gpus: int, where: str) -> list[Problem]:
     return [Problem(where, "gpus", gpus, f"a whole number from 1 to {LIMITS['gpus']}")]
 
 
-@with_its_own(0)
+@cached_on(0)
 def of_model(model: Model, where: str) -> tuple[list[Problem], list[Problem]]:
     """Returns the mistakes of the model alone: those of its sizes, and those of its layers."""
     alone = Workload(model=model, recipe=Recipe(micro_batch_size=1, global_batch_size=1, seq_length=1), gpus=1)

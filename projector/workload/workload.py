@@ -7,7 +7,7 @@ from dataclasses import field
 
 from projector.dataclass import dataclass
 from projector.size import most
-from projector.workload.declared import about
+from projector.workload.field_facts import about
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 

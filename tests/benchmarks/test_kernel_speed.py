@@ -16,7 +16,7 @@ from projector.hardware.efficiency import load
 from projector.hardware.types import GroupShape
 from projector.kernels import attention, gemm, grouped
 from projector.kernels.tiles import tiles
-from projector.memo import forget
+from projector.memo import clear_caches
 from projector.operators.types import Attention, Collective, GroupedGemm
 from tests.gemm_reference import seconds as reference
 
@@ -168,7 +168,7 @@ def test_an_operator_seen_before(benchmark: BenchmarkFixture) -> None:
     pricing = Pricing({"dp": SHAPE}, cluster)
     fresh = 0.0
     for _ in range(FEW_COLLECTIVES):
-        forget()
+        clear_caches()
         fresh += spent(lambda: Pricing({"dp": SHAPE}, cluster).seconds(op))[1]
     benchmark(pricing.seconds, op)
     _, known = spent(lambda: [pricing.seconds(op) for _ in range(FEW_COLLECTIVES)])

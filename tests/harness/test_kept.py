@@ -12,31 +12,31 @@ from typing import Any
 import pytest
 from asked import ROOT, put
 
-from harness import kept
+from harness import disk_cache
 from harness.contracts.runs import Measured
+from harness.disk_cache import CachedValues
 from harness.evidence import dataset, run_text
-from harness.kept import Shelf
 from projector.io.packed import pack
 
-NUMBERS = Shelf("kind", list[int])
+NUMBERS = CachedValues("kind", list[int])
 RUNS = ROOT / "measured" / "runs" / "simumax_a100.yaml"
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Iterator[Callable[[], list[Path]]]:
     monkeypatch.setenv("PROJECTOR_CACHE", str(tmp_path / "cache"))
-    kept._folder.cache_clear()
+    disk_cache._folder.cache_clear()
     yield lambda: sorted(p for p in (tmp_path / "cache").rglob("*") if p.is_file())
-    kept._folder.cache_clear()
+    disk_cache._folder.cache_clear()
 
 
 def test_what_is_kept_is_given_back(folder: Callable[[], list[Path]]) -> None:
-    shelf = Shelf("kind", dict[str, tuple[int, float]])
+    shelf = CachedValues("kind", dict[str, tuple[int, float]])
     assert shelf.recall("content") is None
     shelf.keep("content", {"a": (1, 2.5)})
     assert shelf.recall("content") == {"a": (1, 2.5)}
     assert shelf.recall("other") is None
-    assert Shelf("other", dict[str, tuple[int, float]]).recall("content") is None
+    assert CachedValues("other", dict[str, tuple[int, float]]).recall("content") is None
     assert len(folder()) == 1
 
 
@@ -44,9 +44,9 @@ def test_a_value_of_another_type_is_as_if_absent(folder: Callable[[], list[Path]
     NUMBERS.keep("content", [1, 2])
     for other in (list[str], list[bool], dict[str, int], tuple[int, ...], Measured, bytes, int):
         kind: Any = other
-        found = Shelf("kind", kind).recall("content")
+        found = CachedValues("kind", kind).recall("content")
         assert found is None or found == (1, 2), "a tuple is text as a list is"
-    wrong: Any = Shelf("kind", list[str])
+    wrong: Any = CachedValues("kind", list[str])
     wrong.keep("mine", [1, 2])
     wrong.keep("mine", Measured())
     wrong.keep("mine", lambda: None)
@@ -66,14 +66,14 @@ def test_a_damaged_or_torn_value_is_none(folder: Callable[[], list[Path]]) -> No
 
 def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path, monkeypatch, folder: Callable[[], list[Path]]) -> None:
     monkeypatch.setenv("PROJECTOR_CACHE", str(put(tmp_path / "file", "") / "below"))
-    kept._folder.cache_clear()
+    disk_cache._folder.cache_clear()
     NUMBERS.keep("content", [1])
     assert NUMBERS.recall("content") is None
 
 
 def test_it_is_switched_off(monkeypatch, folder: Callable[[], list[Path]]) -> None:
     monkeypatch.setenv("PROJECTOR_CACHE", "off")
-    kept._folder.cache_clear()
+    disk_cache._folder.cache_clear()
     NUMBERS.keep("content", [1])
     assert NUMBERS.recall("content") is None
     assert folder() == []
@@ -81,13 +81,13 @@ def test_it_is_switched_off(monkeypatch, folder: Callable[[], list[Path]]) -> No
 
 def test_other_code_keeps_other_values_and_old_ones_go(monkeypatch, folder: Callable[[], list[Path]]) -> None:
     for number in range(7):
-        monkeypatch.setattr(kept, "code_hash", lambda n=number: f"{n:064x}"[::-1])
-        kept._folder.cache_clear()
+        monkeypatch.setattr(disk_cache, "code_hash", lambda n=number: f"{n:064x}"[::-1])
+        disk_cache._folder.cache_clear()
         assert NUMBERS.recall("content") is None
         NUMBERS.keep("content", [number])
         os.utime(folder()[0].parent, (number, number))
         assert NUMBERS.recall("content") == [number]
-    assert len({file.parent for file in folder()}) <= kept._VERSIONS
+    assert len({file.parent for file in folder()}) <= disk_cache._VERSIONS
 
 
 def test_folders_that_it_did_not_make_stay(tmp_path, monkeypatch, folder: Callable[[], list[Path]]) -> None:
@@ -97,10 +97,10 @@ def test_folders_that_it_did_not_make_stay(tmp_path, monkeypatch, folder: Callab
         each.mkdir(parents=True)
         os.utime(each, (0, 0))
     for number in range(7):
-        monkeypatch.setattr(kept, "code_hash", lambda n=number: f"{n:064x}"[::-1])
-        kept._folder.cache_clear()
+        monkeypatch.setattr(disk_cache, "code_hash", lambda n=number: f"{n:064x}"[::-1])
+        disk_cache._folder.cache_clear()
         NUMBERS.keep("content", [number])
-    assert len({file.parent for file in folder()}) == kept._VERSIONS
+    assert len({file.parent for file in folder()}) == disk_cache._VERSIONS
     assert all(each.is_dir() for each in mine)
 
 
@@ -182,23 +182,23 @@ def test_too_much_of_one_version_is_thinned(monkeypatch, folder: Callable[[], li
     for number in range(6):
         NUMBERS.keep(str(number), [0] * 500)
         os.utime(folder()[0].parent / NUMBERS._file(str(number)), (number, number))
-    kept._thin(folder()[0].parent)
+    disk_cache._thin(folder()[0].parent)
     assert len(folder()) == 6
-    monkeypatch.setattr(kept, "_MOST_BYTES", 5_000)
-    kept._thin(folder()[0].parent)
+    monkeypatch.setattr(disk_cache, "_MOST_BYTES", 5_000)
+    disk_cache._thin(folder()[0].parent)
     assert [NUMBERS.recall(str(n)) is None for n in range(6)] == [True] * 3 + [False] * 3
 
 
 def test_another_version_of_a_library_keeps_values_of_its_own(monkeypatch, folder: Callable[[], list[Path]]) -> None:
     NUMBERS.keep("content", [1])
-    monkeypatch.setattr(kept, "_version", lambda library: f"{library} of tomorrow")
-    kept._folder.cache_clear()
+    monkeypatch.setattr(disk_cache, "_version", lambda library: f"{library} of tomorrow")
+    disk_cache._folder.cache_clear()
     assert NUMBERS.recall("content") is None
     monkeypatch.setenv("HOME", "")
     monkeypatch.delenv("PROJECTOR_CACHE")
     monkeypatch.setattr(Path, "expanduser", _no_home)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    kept._folder.cache_clear()
+    disk_cache._folder.cache_clear()
     NUMBERS.keep("content", [1])
     assert NUMBERS.recall("content") is None
 
@@ -234,7 +234,7 @@ def test_runs_with_mistakes_or_hardware_of_their_own_are_read_each_time(
 
 def test_two_processes_that_write_at_once(tmp_path) -> None:
     code = (
-        "from harness.kept import Shelf\n"
+        "from harness.disk_cache import Shelf\n"
         "shelf = Shelf('k', list[int])\n"
         "for i in range(200):\n"
         "    shelf.keep(str(i % 5), [i % 5] * 1000)\n"

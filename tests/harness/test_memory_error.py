@@ -13,7 +13,7 @@ from harness.cli import main
 from harness.contracts.runs import MeasuredRun
 from harness.evaluation.peaks import judged, peaks, sized, undecided
 from harness.evidence import dataset
-from harness.score.memory_error import Judged, Peak, Sized, held_out, orders, tolerances
+from harness.score.memory_error import MemoryOutcome, Peak, Sized, held_out, orders, tolerances
 from projector.frameworks import resolve
 from projector.memory.tolerance import TOLERANCE, kind
 from tests.workloads import workload
@@ -37,7 +37,7 @@ def found(runs: list[MeasuredRun]) -> list[Peak]:
 
 
 @pytest.fixture(scope="module")
-def outcomes(runs: list[MeasuredRun]) -> list[Judged]:
+def outcomes(runs: list[MeasuredRun]) -> list[MemoryOutcome]:
     return judged([run for i, run in enumerate(runs) if i % 8 == 0 or run.measured.status != "ok"])
 
 
@@ -137,7 +137,7 @@ def test_blocks_that_failed_are_measured_peaks(found: list[Peak], runs: list[Mea
     assert all(r.measured.status == "out-of-memory" for r in runs if r.measured.failed_allocation_gib)
 
 
-def test_what_is_wrong_becomes_too_close(outcomes: list[Judged]) -> None:
+def test_what_is_wrong_becomes_too_close(outcomes: list[MemoryOutcome]) -> None:
     """Nearly every wrong verdict says so, and most of the right ones stay sure."""
     wrong = [each for each in outcomes if not each.right]
     sure = [each for each in wrong if not each.close]

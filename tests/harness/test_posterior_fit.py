@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.calibrate import fit, held, learn
+from harness.calibrate import fit, held_out, learn
 from harness.calibrate.conditioned import Conditioned, blocks_of, effects_after, shared_effects, taught_by, thinned
 from harness.contracts.estimates import Observation
 from projector.effects import Facts, Prior
@@ -151,7 +151,7 @@ def test_the_width_is_a_quantile_over_sources_not_rows() -> None:
 
 def test_unseen_rows_are_judged_without_their_source_and_own_runs_help() -> None:
     looks = drawn(10, 5)
-    judged = held.unseen(looks, looks)
+    judged = held_out.unseen(looks, looks)
     assert {j.row.run_id for j in judged if not j.own} == {r.run_id for r in looks}
     error = {own: np.median([abs(j.error) for j in judged if j.own == own and not j.nearest]) for own in (0, 3)}
     assert error[3] < 0.6 * error[0]
@@ -160,7 +160,7 @@ def test_unseen_rows_are_judged_without_their_source_and_own_runs_help() -> None
     # what a source itself measured does not touch how it is judged
     moved = [r if r.source != "s3" else row_moved(r) for r in looks]
     before, after = (
-        {j.row.run_id: j.half for j in held.unseen(rows, rows) if not j.own and j.row.source == "s3"}
+        {j.row.run_id: j.half for j in held_out.unseen(rows, rows) if not j.own and j.row.source == "s3"}
         for rows in (looks, moved)
     )
     assert after == pytest.approx(before, rel=0.25)
@@ -173,8 +173,8 @@ def row_moved(r: Observation) -> Observation:
 def test_the_ratio_of_two_runs_of_a_source_is_surer_than_either() -> None:
     rows = drawn(6)
     known = Conditioned.of(rows, replace(KNOWN, deviations={**KNOWN.deviations, "source": 0.5}))
-    widths = held.ratio_widths(known, rows, [("r1-0", "r1-1"), ("r1-0", "r2-0")], 1.645)
-    alone = held.estimates(known, [r for r in rows if r.run_id == "r1-0"], 1.645)["r1-0"].half
+    widths = held_out.ratio_widths(known, rows, [("r1-0", "r1-1"), ("r1-0", "r2-0")], 1.645)
+    alone = held_out.estimates(known, [r for r in rows if r.run_id == "r1-0"], 1.645)["r1-0"].half
     assert widths["r1-0", "r1-1"] < alone
     assert math.isfinite(widths["r1-0", "r1-1"])
 
@@ -199,10 +199,10 @@ def test_a_row_by_all_others_is_the_row_left_out_with_its_repetitions() -> None:
 
 def test_a_known_source_is_expected_nearer_than_the_same_rows_of_an_unknown_one() -> None:
     rows, posterior = drawn(), Posterior(prior=fit.repeat_share(KNOWN), tail=(1.7, 2.0))
-    known = held.known(rows, posterior)
+    known = held_out.known(rows, posterior)
     assert [each.row.run_id for each in known] == [row.run_id for row in Conditioned.of(rows, KNOWN).rows]
     assert {each.own for each in known} == {5}
-    alone = {each.row.run_id: each for each in held.seen(rows, posterior)}
+    alone = {each.row.run_id: each for each in held_out.seen(rows, posterior)}
     assert np.mean([abs(each.error) for each in known]) < 0.5 * np.mean([abs(each.error) for each in alone.values()])
     assert all(each.half <= alone[each.row.run_id].half + 1e-12 for each in known)
-    assert not held.known(rows[: held.FEW - 1], posterior)
+    assert not held_out.known(rows[: held_out.FEW - 1], posterior)

@@ -12,7 +12,7 @@ from asked import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import kept
+from harness import disk_cache
 from harness.contracts.results import BASELINE
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.evaluation import evaluate
@@ -32,7 +32,7 @@ projection = importlib.import_module("projector.projection")
 @pytest.fixture
 def cache(tmp_path, monkeypatch) -> Iterator[Path]:
     monkeypatch.setenv("PROJECTOR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(kept, "_BEGAN", code.changed() + 1.0)
+    monkeypatch.setattr(disk_cache, "_BEGAN", code.changed() + 1.0)
     _anew()
     yield tmp_path / "cache"
     _anew()
@@ -40,7 +40,7 @@ def cache(tmp_path, monkeypatch) -> Iterator[Path]:
 
 def _anew() -> None:
     """As a new process begins."""
-    for each in (kept._folder, kept._code_unchanged, _projected):
+    for each in (disk_cache._folder, disk_cache._code_unchanged, _projected):
         each.cache_clear()
 
 
@@ -63,7 +63,7 @@ def _files(folder: Path, kind: str = "prediction") -> list[Path]:
 def test_the_same_to_the_last_bit_and_projected_once(cache: Path, runs: list[MeasuredRun], monkeypatch) -> None:
     tools = (Ours("simulate"), ConstantMfu())
     selected = [Selected("s", run) for run in runs]
-    kept.switch_off()  # undone by the fixture
+    disk_cache.switch_off()  # undone by the fixture
     plain = evaluate.evaluate(selected, tools)
     monkeypatch.setenv("PROJECTOR_CACHE", str(cache))
     _anew()
@@ -159,7 +159,7 @@ def test_a_damaged_or_foreign_prediction_is_made_again(cache: Path, runs: list[M
     for damaged in (b"", whole[:-1], whole[:60] + b"?" + whole[61:]):
         file.write_bytes(damaged)
         assert tool.recalled(run) is None
-    kept.Shelf("prediction", dict[str, str]).keep(f"Ours {tool.content(run)}", {"not": "a prediction"})
+    disk_cache.CachedValues("prediction", dict[str, str]).keep(f"Ours {tool.content(run)}", {"not": "a prediction"})
     assert len(_files(cache)) == 1
     assert tool.recalled(run) is None
     again = tool.predict(run)
@@ -172,13 +172,13 @@ def test_code_that_changes_under_a_process_is_not_what_it_ran(
     cache: Path, runs: list[MeasuredRun], monkeypatch
 ) -> None:
     run, tool = _one(runs), Ours("simulate")
-    assert kept._folder() is not None
-    monkeypatch.setattr(kept, "_BEGAN", code.changed() - 1.0)
-    kept._code_unchanged.cache_clear()
+    assert disk_cache._folder() is not None
+    monkeypatch.setattr(disk_cache, "_BEGAN", code.changed() - 1.0)
+    disk_cache._code_unchanged.cache_clear()
     tool.predict(run)  # the folder of the old code is known, and a file is newer than this process
     assert _files(cache) == []
     _anew()
-    assert kept._folder() is None
+    assert disk_cache._folder() is None
 
 
 def test_in_several_processes_as_in_one(cache: Path, runs: list[MeasuredRun], monkeypatch) -> None:

@@ -20,40 +20,40 @@ import projector as pj
 from harness.evaluation.judge import judged
 from harness.evidence.ingest.context import Context, read_context
 from harness.report import github, view_score
-from harness.score.judged import Judged
+from harness.score.run_verdict import RunVerdict
 from tests.harness.compare.logs_made import LOGS, write_log
 
 CPU = ROOT / "measured" / "logs" / "cpu_gpt.log.gz"
 
 
-def one(path: Path, gpu: str | None = "mi300x") -> Judged:
+def one(path: Path, gpu: str | None = "mi300x") -> RunVerdict:
     (found,), problems = judged([path], read_context(None, gpu))
     assert not problems
     return found
 
 
-def logged(tmp_path, seconds: float, *, timers: bool = False) -> Judged:
+def logged(tmp_path, seconds: float, *, timers: bool = False) -> RunVerdict:
     return one(write_log(tmp_path / "train.log", [seconds] * 40, timers=timers))
 
 
 @pytest.fixture(scope="module")
-def usual(tmp_path_factory) -> Judged:
+def usual(tmp_path_factory) -> RunVerdict:
     return logged(tmp_path_factory.mktemp("usual"), 20.0)
 
 
-def test_verdicts_follow_the_interval(usual: Judged, tmp_path) -> None:
+def test_verdicts_follow_the_interval(usual: RunVerdict, tmp_path) -> None:
     low, high = usual.found.low, usual.found.high
     seconds = {"fast": 0.98 * low, "normal": math.sqrt(low * high), "slow": 1.02 * high}
     assert {word: logged(tmp_path, each).verdict for word, each in seconds.items()} == {word: word for word in seconds}
 
 
-def test_the_causes_explain_the_whole_gap(usual: Judged) -> None:
+def test_the_causes_explain_the_whole_gap(usual: RunVerdict) -> None:
     assert math.prod(usual.causes.values()) == pytest.approx(usual.ratio, rel=1e-9)
     assert list(usual.causes) == list(usual.found.parts)
     assert usual.seconds == pytest.approx(20.0, rel=1e-4)
 
 
-def test_timers_are_compared_part_by_part(usual: Judged, tmp_path) -> None:
+def test_timers_are_compared_part_by_part(usual: RunVerdict, tmp_path) -> None:
     assert usual.spans == ()
     timed = logged(tmp_path, 41.0, timers=True)
     passes, optimizer = timed.spans
@@ -171,7 +171,7 @@ def test_the_action_scores_logs_and_writes_the_comment(tmp_path) -> None:
     assert f'startswith("{github.MARK}")' in posted
 
 
-def test_a_comment_is_cut_to_what_github_takes_and_calls_nobody(usual: Judged) -> None:
+def test_a_comment_is_cut_to_what_github_takes_and_calls_nobody(usual: RunVerdict) -> None:
     report = view_score.build([dataclasses.replace(usual, name=f"@run{i}" * 20) for i in range(900)])
     body = github.comment(report)
     assert len(body.encode()) <= github.MOST_COMMENT

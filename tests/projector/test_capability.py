@@ -20,7 +20,7 @@ from projector.search.explore import changes
 from projector.search.space import space
 from projector.settle import capable
 from projector.settle.workload import settle
-from projector.workload.declared import about_of
+from projector.workload.field_facts import about_of
 from projector.workload.recipe import Recipe
 from tests import workloads
 

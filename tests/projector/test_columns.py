@@ -21,16 +21,16 @@ from projector import size
 from projector.errors import InputError, Unsupported
 from projector.frameworks import Resolved, scope
 from projector.frameworks.columns import Runs
-from projector.frameworks.scope import but_for_sizes, in_columns
+from projector.frameworks.scope import in_columns, layer_key
 from projector.hardware import catalogue
 from projector.hardware.efficiency import of as efficiency_of
 from projector.kernels.settings import DEFAULT
 from projector.memo import evolve
 from projector.operators.module import Block
-from projector.settle.workload import settle, settled
-from projector.step.columns import additive
+from projector.settle.workload import settle, settle_checked
+from projector.step.block_times import added
+from projector.step.columns import block_sums
 from projector.step.priced import priced
-from projector.step.problem import added
 from projector.step.stages import counted_names, counted_parts
 from projector.workload import zoo
 from projector.workload.composition import compositions
@@ -112,7 +112,7 @@ def test_columns_are_the_layouts_of_every_measured_run(every: int) -> None:
             alone = [blocks(each) for each in views]
         except (InputError, Unsupported):
             continue
-        assert len({but_for_sizes(each) for each in views}) == 1
+        assert len({layer_key(each) for each in views}) == 1
         for rows, made in traced(views):
             groups += len(rows) > 1
             for row, layout in enumerate(rows):
@@ -126,7 +126,7 @@ def test_arithmetic_on_a_column_is_that_on_its_rows(values: list[int], other: in
     def law(x: Any) -> Any:
         y = size.most(x, other) - size.least(x, other) + -(-x // other) * 2.0 + x % other + other / x + x**2
         z = size.ceil(y / 3) + size.whole(y / 3) + size.real(x) + size.root(x) + abs(-y) + round(y / 7) + (other - x)
-        return z * size.each(lambda n: 1.0 / n, x) + size.where(lambda n: n > 4, x, y, z)
+        return z * size.per_row(lambda n: 1.0 / n, x) + size.where(lambda n: n > 4, x, y, z)
 
     column = size.Column(np.array(values))
     assert law(column).values.tolist() == [law(value) for value in values]
@@ -183,11 +183,11 @@ def test_blocks_of_many_runs_take_the_time_of_each(number: int) -> None:
             sizes |= {"ep": 1, "etp": 1}
         batch: dict[str, Any] = {"global_batch_size": 8 * gpus, "allow_uneven_pipeline_split": True}
         try:
-            runs.append(settled(workload(model, gpus, **sizes, **batch), cluster, published=False))
+            runs.append(settle_checked(workload(model, gpus, **sizes, **batch), cluster, published=False))
         except InputError:
             continue
     found: dict[int, dict[Any, np.ndarray]] = {}
-    for rows, blocks in additive(Runs.of(runs), cluster, efficiency, DEFAULT):
+    for rows, blocks in block_sums(Runs.of(runs), cluster, efficiency, DEFAULT):
         for place, row in enumerate(rows.tolist()):
             found[row] = {name: each[..., place] for name, each in blocks.items()}
     for row, run in enumerate(runs):
@@ -201,9 +201,9 @@ def test_blocks_of_many_runs_take_the_time_of_each(number: int) -> None:
 def test_blocks_add_up_only_where_weights_stay() -> None:
     """Gathers of every micro-batch hide behind neighbours: what a block takes is then no sum."""
     cluster = catalogue.default_cluster("h100_sxm")
-    own = [settled(workload("llama3_8b", 16, data_parallel_sharding=each), cluster, published=False)
+    own = [settle_checked(workload("llama3_8b", 16, data_parallel_sharding=each), cluster, published=False)
            for each in ("optim", "optim_grads_params")]  # fmt: skip
-    found = list(additive(Runs.of(own), cluster, efficiency_of(cluster.gpu), DEFAULT))
+    found = list(block_sums(Runs.of(own), cluster, efficiency_of(cluster.gpu), DEFAULT))
     assert [rows.tolist() for rows, _ in found] == [[0]]
 
 

@@ -12,7 +12,7 @@ from projector.frameworks.flops import flops_per_token
 from projector.hardware import catalogue
 from projector.layers import lower
 from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, Scan, Stream
-from projector.operators.weights import held
+from projector.operators.weights import weight_set
 from projector.projection import project
 from projector.workload import layer_pattern, zoo
 from projector.workload.layer_kinds import Mamba1, Recurrent, SharedBlock
@@ -149,7 +149,7 @@ def test_layers_that_share_a_block_hold_it_once() -> None:
     made = resolve(case(model), "nvidia", "hopper")
     first, other = (lower.layer(kind, made) for kind in uses[:2])
     block = sum(weight.elements for weight in first.weights if weight.storage)
-    assert held([(first.weights, 7), (other.weights, 6)]).total == 13 * first.held.total - 11 * block
+    assert weight_set([(first.weights, 7), (other.weights, 6)]).total == 13 * first.held.total - 11 * block
     assert count(model).total == sum(layer(model, kind).total for kind in model.layer_kinds) + (
         32000 * 3584 + 3584 - 11 * block
     )

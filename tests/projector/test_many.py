@@ -18,11 +18,11 @@ from projector.hardware import catalogue
 from projector.hardware.efficiency import of as efficiency_of
 from projector.kernels.settings import DEFAULT
 from projector.many import STATUSES, Many
-from projector.memo import forget
+from projector.memo import clear_caches
 from projector.memory import columns
 from projector.pipeline import names
-from projector.step.batch import shortest
-from projector.step.cycle import Stages, figures
+from projector.step.batch import step_lower_bounds
+from projector.step.cycle import Stages, stage_row
 from projector.step.priced import priced
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
@@ -121,8 +121,10 @@ def test_no_step_is_shorter_than_its_bound(loads: list[Workload], ones) -> None:
         if isinstance(one, Exception):
             continue
         made = priced(one.resolved, H100, efficiency, "simulate", DEFAULT)
-        stages = Stages(*np.array([figures(time) for time in made.times]).T)
-        least = shortest(Runs.of([one.resolved]), {0: np.array([stages.forward, stages.inputs, stages.weight])})
+        stages = Stages(*np.array([stage_row(time) for time in made.times]).T)
+        least = step_lower_bounds(
+            Runs.of([one.resolved]), {0: np.array([stages.forward, stages.inputs, stages.weight])}
+        )
         share.append(float(least[0]) / one.step_seconds)
         met.add((load.model.moe is None, one.timeline.compiled.schedule.name))
     assert max(share) <= 1 + 1e-12
@@ -157,12 +159,12 @@ def test_the_collector_rests_for_a_batch_and_never_longer(loads: list[Workload],
 def test_what_a_sweep_forgets_is_free_at_once(loads: list[Workload]) -> None:
     """Nothing of it refers to itself, so that a long sweep needs no search for circles."""
     project_many(loads[:20], H100, best=5)  # what is imported or read at a first call is not the sweep's
-    forget()
+    clear_caches()
     gc.collect()
     gc.disable()
     try:
         project_many(loads[:20], H100, best=5)
-        forget()
+        clear_caches()
         assert gc.collect() < 100  # 1,800 with a circle in each layer problem
     finally:
         gc.enable()
@@ -246,7 +248,7 @@ def test_layouts_that_differ_in_one_field_alone_are_told_apart(pairs: list[dict[
     loads = [Workload(model=model, recipe=Recipe(**given, **each), gpus=64, framework=framework) for each in pairs]
     found = project_many(loads, H100, best=None)
     for row, load in enumerate(loads):
-        forget()
+        clear_caches()
         one = tried(load)
         if isinstance(one, Exception):
             assert found.reason[row] == str(one)

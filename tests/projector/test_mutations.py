@@ -16,7 +16,7 @@ from projector.hardware.types import Cluster
 from projector.mechanisms.data_parallel import DataParallel
 from projector.mechanisms.data_parallel.fsdp2 import FSDP2
 from projector.mechanisms.data_parallel.sharded import FullySharded
-from projector.memo import forget_all
+from projector.memo import clear_all_caches
 from projector.operators.weights import Weight
 from projector.projection import Projection, project
 from projector.workload import zoo
@@ -146,10 +146,10 @@ def the_first_rank_keeps_one_micro_batch_a_stage() -> None:
 
 @pytest.fixture
 def patched(monkeypatch) -> Iterator[pytest.MonkeyPatch]:
-    forget_all()
+    clear_all_caches()
     yield monkeypatch
     monkeypatch.undo()
-    forget_all()
+    clear_all_caches()
 
 
 Patch = Callable[[pytest.MonkeyPatch], None]

@@ -18,7 +18,7 @@ from projector.layers.context_parallel import ranks_of
 from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, Scan
 from projector.projection import Projection, project
 from projector.workload import zoo
-from projector.workload.declared import about_of
+from projector.workload.field_facts import about_of
 from projector.workload.lora import LoRA
 from projector.workload.parameters import count
 from projector.workload.recipe import Recipe

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from harness.evaluation import posterior_file
 from projector import posterior, project
-from projector.cli.leftover import refuse_assumed
+from projector.cli.setting_remarks import refuse_assumed
 from projector.effects import ASSUMPTIONS, Facts, Prior
 from projector.errors import InputError
 from projector.expectation import Knowledge, kinds, memory_grade

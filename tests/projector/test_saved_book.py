@@ -17,9 +17,9 @@ from projector.layers.local import local
 from projector.layers.lower import embedding, head, layer, mtp
 from projector.memory.parameters import contents, stage, weights_of
 from projector.operators.module import Module, forward_of
-from projector.operators.saved import Saved, nbytes, once
+from projector.operators.saved import Saved, once, saved_bytes
 from projector.operators.types import Gemm, GroupedGemm
-from projector.operators.weights import Weight, WeightSet, held
+from projector.operators.weights import Weight, WeightSet, weight_set
 from projector.step.stages import owned, parts
 from projector.workload import zoo
 from projector.workload.composition import compositions
@@ -62,7 +62,7 @@ def test_a_storage_counts_once_as_wide_and_long_as_anybody_needs_it() -> None:
     for order in ((narrow, wide), (wide, narrow)):
         (one,) = once(order)
         assert (one.bytes, one.until) == (2.0, "weight_gradient")
-    assert nbytes([narrow, wide, Saved(name="y", bytes=3.0)]) == 5.0
+    assert saved_bytes([narrow, wide, Saved(name="y", bytes=3.0)]) == 5.0
 
 
 def every_layer() -> Iterator[tuple[LayerKind, Resolved]]:
@@ -129,7 +129,7 @@ def test_what_is_replayed_is_what_is_dropped(name: str, module: str) -> None:
         if module not in ("layernorm", "mla_up_proj", "moe_act"):  # whose checkpoints refill their output
             assert not names(block.dropped) & still_read
         checkpoint = [each for part in again for each in part.reads if each.tensor not in remade]
-        assert block.kept_bytes + block.dropped_bytes == pytest.approx(block.saved_bytes + nbytes(checkpoint))
+        assert block.kept_bytes + block.dropped_bytes == pytest.approx(block.saved_bytes + saved_bytes(checkpoint))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -189,7 +189,7 @@ def test_a_layer_norm_keeps_no_copy_in_fp32_however_the_framework_fuses() -> Non
     for kind in ("RMSNorm", "LayerNorm"):
         made = resolve(Workload(model=replace(model, normalization=kind), recipe=how, gpus=64), "nvidia", "hopper")
         made = replace(made, execution=made.execution.evolve(fusion={"norm": False}))
-        upcast[kind] = nbytes(each for each in lower.layer(decoder(False), made).saves if "upcast" in each.tensor)
+        upcast[kind] = saved_bytes(each for each in lower.layer(decoder(False), made).saves if "upcast" in each.tensor)
     assert upcast == {"RMSNorm": 2 * 4 * 4096 * 4096, "LayerNorm": 0}
 
 
@@ -223,7 +223,7 @@ def one_rank(model, **recipe) -> WeightSet:
     case = resolve(workload(model, **stated), "nvidia", "hopper")
     groups = [(layer(kind, case).weights, n) for kind, n in Counter((*model.tower_kinds, *model.layer_kinds)).items()]
     groups += [(embedding(case).weights, 1), (head(case).weights, 1)]
-    return held([*groups, *([(mtp(case).weights, model.mtp_num_layers)] if model.mtp_num_layers else [])])
+    return weight_set([*groups, *([(mtp(case).weights, model.mtp_num_layers)] if model.mtp_num_layers else [])])
 
 
 def test_modules_hold_the_parameters_of_every_model_exactly() -> None:
@@ -237,9 +237,9 @@ def test_modules_hold_the_parameters_of_every_model_exactly() -> None:
 
 def test_a_storage_counts_once_on_a_rank_and_once_on_each_of_two() -> None:
     table = Weight(name="table", rows=100, columns=8, storage="words")
-    both = held([([table], 1), ([table], 1)])
+    both = weight_set([([table], 1), ([table], 1)])
     assert both.total == 800
-    assert (held([([table], 1)]) + held([([table], 1)])).total == 800
+    assert (weight_set([([table], 1)]) + weight_set([([table], 1)])).total == 800
 
 
 def test_adapters_stand_beside_every_linear_that_is_adapted() -> None:

@@ -76,9 +76,9 @@ def row_words() -> str:
 
 def recipe_fields() -> str:
     """What every field of :class:`projector.workload.recipe.Recipe` declares of itself."""
-    from projector.workload.checks import CHOICES
-    from projector.workload.declared import AFFECTS, about_of
+    from projector.workload.field_facts import AFFECTS, about_of
     from projector.workload.recipe import Recipe
+    from projector.workload.value_checks import CHOICES
 
     rows = []
     told = about_of(Recipe)

@@ -9,7 +9,7 @@ from harness.evidence.ingest import vocabulary
 from harness.evidence.ingest.record import FIELDS, Record, integer
 from projector.errors import Problem
 from projector.workload import zoo
-from projector.workload.declared import about_of
+from projector.workload.field_facts import about_of
 from projector.workload.model import MLA, Model, MoE
 from projector.workload.moe_layer_freq import numbers
 from projector.workload.schema import parse_model

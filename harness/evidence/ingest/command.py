@@ -21,7 +21,7 @@ from harness.evidence.ingest.loose import convert, converted, gathered, refuse_f
 from harness.evidence.ingest.report import Converted, IngestReport, RowReport
 from harness.evidence.ingest.tables import read_records, read_text
 from harness.evidence.physics import judge
-from projector.errors import InputError, Problem, adding_to, raise_all
+from projector.errors import InputError, Problem, collecting_into, raise_all
 from projector.io.files import write_whole
 from projector.io.rows import grouped
 
@@ -53,7 +53,7 @@ def ingest(
     read: list[tuple[Path, Converted]] = []
     problems: list[Problem] = []
     for path in dict.fromkeys(map(Path, paths)):
-        with adding_to(problems):
+        with collecting_into(problems):
             found = _load(path, known, context, incomplete=True)
             read.append((path, found))
             problems += [problem for log in found.logs for problem in log.problems]

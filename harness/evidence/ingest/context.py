@@ -14,8 +14,8 @@ from harness.evidence.ingest.fields import framework_slug
 from harness.evidence.ingest.tables import read_yaml
 from projector import frameworks
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, adding_to, nearest, raise_all
-from projector.hardware import catalogue, own
+from projector.errors import InputError, Problem, collecting_into, nearest, raise_all
+from projector.hardware import catalogue, user_files
 from projector.intake import detect
 from projector.intake.loaded import Loaded
 from projector.workload.model import Model
@@ -76,7 +76,7 @@ def read_context(
     """
     context, problems = Context(), list[Problem]()
     if path is not None:
-        with adding_to(problems):
+        with collecting_into(problems):
             context = _of_file(path, gpus)
     if gpu is not None:
         found = catalogue.find_gpu(gpu)
@@ -144,11 +144,11 @@ def _known(values: dict[str, object], where: str) -> list[Problem]:
     """Resolve GPU, cluster and framework names; unknown ones are problems with the nearest names."""
     problems = []
     if gpu := values.get("gpu"):
-        found = catalogue.find_gpu(own.beside(str(gpu), where))
+        found = catalogue.find_gpu(user_files.beside(str(gpu), where))
         if found is None:
             problems.append(Problem(where, "gpu", gpu, nearest(str(gpu), catalogue.gpu_names())))
         values["gpu"] = found or ""
-    cluster = values["cluster"] = own.beside(str(values.get("cluster") or ""), where)
+    cluster = values["cluster"] = user_files.beside(str(values.get("cluster") or ""), where)
     if cluster and not catalogue.knows_cluster(cluster):
         problems.append(Problem(where, "cluster", cluster, nearest(str(cluster), catalogue.cluster_names())))
     if text := values.get("framework"):

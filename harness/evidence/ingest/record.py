@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.evidence.csvcell import plain
 from projector.intake.dialect import words
 from projector.io.files import read_yaml
-from projector.workload.declared import about_of
+from projector.workload.field_facts import about_of
 from projector.workload.recipe import Recipe
 
 #: Which key each of the usual spellings of a column means.

@@ -12,9 +12,9 @@ from functools import cache
 from harness.evidence.ingest import vocabulary
 from harness.evidence.ingest.parallel import SIZES
 from harness.evidence.ingest.record import Record, boolean, integer, number
-from projector.workload.checks import CHOICES
-from projector.workload.declared import about_of
+from projector.workload.field_facts import about_of
 from projector.workload.recipe import Recipe
+from projector.workload.value_checks import CHOICES
 
 _KINDS = {field.name: str(field.type) for field in dataclass_fields(Recipe)}
 _DECIDED = {*SIZES, "etp", "precision", "lora"}  # by parallel.py and recipe.py

@@ -18,7 +18,7 @@ from projector.dataclass import dataclass
 from projector.intake import known_settings
 from projector.io.files import read_yaml
 from projector.workload import zoo
-from projector.workload.declared import about_of
+from projector.workload.field_facts import about_of
 from projector.workload.model import MLA, Model, MoE
 from projector.workload.recipe import Recipe
 

@@ -10,7 +10,16 @@ from collections.abc import Iterator
 
 from projector.collectives.network import Cost, Network
 
-__all__ = ["all_gather", "all_reduce", "all_to_all", "inside", "one_shot", "outside", "reduce_scatter", "turns"]
+__all__ = [
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "inside",
+    "internode_latency",
+    "one_shot",
+    "outside",
+    "reduce_scatter",
+]
 
 
 def all_reduce(net: Network) -> Iterator[Cost]:
@@ -41,7 +50,7 @@ def all_to_all(net: Network) -> Iterator[Cost]:
     peers = net.constants["peer_us.intra"] * (net.local - 1) + net.constants["peer_us.inter"] * (net.size - net.fewest)
     if net.nodes == 1:
         peers = net.constants["peer_us.intra"] * (net.size - 1)
-    latency = net.base("ring", "simple") + peers * 1e-6 + net.hop("intra", "simple") + turns(net)
+    latency = net.base("ring", "simple") + peers * 1e-6 + net.hop("intra", "simple") + internode_latency(net)
     yield Cost("direct", latency, max(inside(net, (net.local - 1) / net.size), outside(net)), net.fill("simple"))
 
 
@@ -51,7 +60,7 @@ def one_shot(net: Network) -> Iterator[Cost]:
         yield Cost("one_shot", cost.latency, cost.per_byte / net.constants.share("link.one_shot"))
 
 
-def turns(net: Network) -> float:
+def internode_latency(net: Network) -> float:
     """Returns the seconds of latency between nodes: one hop, and without switches the wire for each further node."""
     if net.nodes == 1:
         return 0.0

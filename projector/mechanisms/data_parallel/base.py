@@ -62,7 +62,7 @@ class DataParallel(Strategy):
     weight whose products are quantised, where that differs. ``overlap``: share of the shorter of compute and weight
     traffic of a unit that really runs beside the other; ``opaque_overlap``: factor on that beside layers whose experts
     run in custom calls. ``prefetches``: a unit's traffic may run beside its neighbours' work; else only gathers do,
-    beside their own unit's, ``gather_combine_bytes`` in one (projector/step/one_iteration.py). ``across_nodes``: ranks
+    beside their own unit's, ``gather_combine_bytes`` in one (projector/step/loop_gathers.py). ``across_nodes``: ranks
     of one shard group sit in different nodes (a mesh axis over the network). ``flat_buffers``: weights are copied into
     one flat buffer on the device when the model is wrapped. ``keeps_gathered``: a unit that is gathered for its forward
     stays so until its backward (torch ``ShardingStrategy.SHARD_GRAD_OP``, ``reshard_after_forward=False``).

@@ -15,9 +15,9 @@ from projector.mechanisms.dispatch.exchange import (
     MOE,
     PREPROCESS,
     all_to_all,
-    behind,
     copy,
     counts_read,
+    hiding_operators,
     permute_launches,
     sum_copies,
 )
@@ -60,7 +60,7 @@ class AllToAll(Dispatch):
         back = sum_copies("moe.unpermute", r.sent, r.tokens, collect, view)
         sort = (copy("moe.sort", "permute", r.held, r.held, 2, view),) if r.experts > 1 else ()
         unsort = (copy("moe.unsort", "permute", r.held, r.held, 2, view),) if r.experts > 1 else ()
-        beside, beside_backward = behind(view, FC1), behind(view, FC1_BACKWARD)
+        beside, beside_backward = hiding_operators(view, FC1), hiding_operators(view, FC1_BACKWARD)
         prepare = Module(
             name="moe.permute",
             forward=(*_preprocess(moe, view), into),
@@ -88,12 +88,12 @@ class AllToAll(Dispatch):
             forward=(
                 *unsort,
                 *_expert_tensor("moe.etp_rs", "reduce_scatter", 4.0, r, view),
-                *_exchange("moe.combine", r, view, behind(view, FC2)),
+                *_exchange("moe.combine", r, view, hiding_operators(view, FC2)),
                 back,
             ),
             backward_input=(
                 copy("moe.unpermute.bwd", "permute", r.tokens, r.sent, spread, view),
-                *_exchange("moe.combine.bwd", r, view, behind(view, FC2_BACKWARD)),
+                *_exchange("moe.combine.bwd", r, view, hiding_operators(view, FC2_BACKWARD)),
                 *_expert_tensor("moe.etp_rs.bwd", "all_gather", 4.0, r, view),
                 *(copy("moe.unsort.bwd", "permute", r.held, r.held, 2, view) for _ in unsort),
             ),

@@ -24,7 +24,7 @@ def counts_read(r: Routed, view: Rank, sync_free_from: int) -> tuple[Operator, .
     return (HostWork(name="moe.counts", sync=True),)
 
 
-def behind(view: Rank, beside_shared: tuple[str, ...]) -> tuple[str, ...]:
+def hiding_operators(view: Rank, beside_shared: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the operators of shared experts that hide an exchange, unless another micro-batch hides it."""
     if view.recipe.overlap_moe_expert_parallel_comm:
         return ()

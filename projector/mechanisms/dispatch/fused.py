@@ -15,9 +15,9 @@ from projector.mechanisms.dispatch.exchange import (
     FC2_BACKWARD,
     MOE,
     PREPROCESS,
-    behind,
     copy,
     counts_read,
+    hiding_operators,
     scatter_adds,
     sum_copies,
 )
@@ -26,7 +26,7 @@ from projector.operators.module import Module
 from projector.operators.rank import Rank
 from projector.operators.types import Collective, Operator, Stream
 from projector.parameter import parameter
-from projector.size import ceil, each, least, most
+from projector.size import ceil, least, most, per_row
 from projector.workload.model import MoE
 
 _FUSED_EXCHANGE = parameter(
@@ -86,7 +86,7 @@ class Fused(Dispatch):
 
     def other_nodes(self, moe: MoE, view: Rank) -> float:
         """Returns the expected nodes other than its own that a token reaches; expert ranks of a node are contiguous."""
-        return each(partial(self._other_nodes, moe, view), view.recipe.ep, view.recipe.etp)
+        return per_row(partial(self._other_nodes, moe, view), view.recipe.ep, view.recipe.etp)
 
     def _other_nodes(self, moe: MoE, view: Rank, ep: int, etp: int) -> float:
         ranks = ep * etp
@@ -133,14 +133,14 @@ class Fused(Dispatch):
             name="moe.dispatch",
             forward=(
                 *(() if late else wait),
-                *message("moe.dispatch", 2, behind(view, FC1), weights),
+                *message("moe.dispatch", 2, hiding_operators(view, FC1), weights),
                 *(wait if late else ()),
                 self.rows_sorted("moe.permute", landed, r, view, 5),
             ),
             backward_input=(
                 self.rows_summed("moe.permute.bwd", landed, r, view),
                 *scatter_adds(r, view),
-                *message("moe.dispatch.bwd", 1, behind(view, FC1_BACKWARD), weights),
+                *message("moe.dispatch.bwd", 1, hiding_operators(view, FC1_BACKWARD), weights),
             ),
             tags=MOE,
         )
@@ -148,10 +148,10 @@ class Fused(Dispatch):
             name="moe.combine",
             forward=(
                 self.rows_summed("moe.unpermute", landed, r, view),
-                *message("moe.combine", 1, behind(view, FC2), 0.0),
+                *message("moe.combine", 1, hiding_operators(view, FC2), 0.0),
             ),
             backward_input=(
-                *message("moe.combine.bwd", 1, behind(view, FC2_BACKWARD), 0.0),
+                *message("moe.combine.bwd", 1, hiding_operators(view, FC2_BACKWARD), 0.0),
                 self.rows_sorted("moe.unpermute.bwd", landed, r, view, 1),
             ),
             tags=MOE,

@@ -9,7 +9,7 @@ from projector.dataclass import dataclass
 from projector.mechanism import mechanism
 from projector.operators.rank import Rank
 from projector.parameter import parameter
-from projector.size import ceil, each, least, most, real, root
+from projector.size import ceil, least, most, per_row, real, root
 from projector.workload.model import MoE
 
 # How unevenly a router spreads tokens: loads of experts and of expert-parallel ranks under a stated distribution.
@@ -41,7 +41,7 @@ def fullest_rank(dispersion: float, experts: int, ranks: int, rows: float) -> fl
     if ranks <= 1 or dispersion <= 0.0:
         return 1.0
     spread = root(dispersion**2 / experts + 1.0 / most(rows, 1.0))
-    expected = each(expected_maximum, ranks) * root(1.0 - 1.0 / ranks)
+    expected = per_row(expected_maximum, ranks) * root(1.0 - 1.0 / ranks)
     return real(least(1.0 + spread * expected, ranks))
 
 
@@ -123,7 +123,7 @@ def distinct_destinations(moe: MoE, blocks: int) -> float:
     Uniform routing: B·(1 − C(E−E/B, k)/C(E, k)). Group-limited routing first draws ``moe_router_group_topk`` groups
     (hypergeometric over the groups inside a block) and then k experts inside them.
     """
-    return each(partial(_distinct_destinations, moe), blocks)
+    return per_row(partial(_distinct_destinations, moe), blocks)
 
 
 def _distinct_destinations(moe: MoE, blocks: int) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from projector.pipeline.schedules.split import alternate, keep, v_schedule
+from projector.pipeline.schedules.split import alternate, drop_missing, v_schedule
 from projector.pipeline.types import Action, Generator, Kind, Schedule, actions
 
 Parts = tuple[tuple[Action, ...], tuple[Action, ...], tuple[Action, ...]]
@@ -26,7 +26,10 @@ def parts(pp: int, microbatches: int) -> list[Parts]:
     """Returns the actions of every rank: before, while and after it runs whole backwards, beside forwards or alone."""
     enough = max(2 * pp, microbatches)
     ranks = [_Rank(pp, rank, enough).parts() for rank in range(pp)]
-    return [(keep(a, microbatches), keep(b, microbatches), keep(c, microbatches)) for a, b, c in ranks]
+    return [
+        (drop_missing(a, microbatches), drop_missing(b, microbatches), drop_missing(c, microbatches))
+        for a, b, c in ranks
+    ]
 
 
 def joined(ranks: Sequence[Parts]) -> tuple[tuple[int, int], ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from projector.pipeline.compiler import deadlocks
-from projector.pipeline.schedules.split import alternate, keep
+from projector.pipeline.schedules.split import alternate, drop_missing
 from projector.pipeline.types import Action, Generator, Schedule, actions, loop_placement
 
 Orders = tuple[tuple[Action, ...], ...]
@@ -71,7 +71,9 @@ def or_whole_groups(
         return usual
     size = max(group, pp)
     whole = orders(-(-microbatches // size) * size, size)
-    return Schedule(name, pp, vpp, microbatches, split, tuple(keep(order, microbatches) for order in whole), place)
+    return Schedule(
+        name, pp, vpp, microbatches, split, tuple(drop_missing(order, microbatches) for order in whole), place
+    )
 
 
 def _rank(forward: list[Action], backward: list[Action], warmup: int) -> tuple[Action, ...]:

@@ -35,12 +35,12 @@ def weights(backward: Sequence[Action]) -> list[Action]:
     return [pools[chunk][microbatch] for _, chunk, microbatch in backward]
 
 
-def keep(order: Iterable[Action], microbatches: int) -> tuple[Action, ...]:
+def drop_missing(order: Iterable[Action], microbatches: int) -> tuple[Action, ...]:
     """Returns ``order`` without the micro-batches that do not exist: dependencies stay within one, so it stays valid."""
     return tuple([action for action in order if action[2] < microbatches])
 
 
 def v_schedule(name: str, pp: int, microbatches: int, orders: Iterable[Iterable[Action]]) -> Schedule:
     """Returns a split schedule on the V-shaped placement."""
-    existing = tuple(keep(order, microbatches) for order in orders)
+    existing = tuple(drop_missing(order, microbatches) for order in orders)
     return Schedule(name, pp, 2, microbatches, True, existing, snake_placement(pp))

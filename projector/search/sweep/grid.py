@@ -27,7 +27,7 @@ from typing import Any
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest
-from projector.hardware import catalogue, own
+from projector.hardware import catalogue, user_files
 from projector.hardware.scaled import SCALES
 from projector.io.files import read_yaml
 from projector.search.objective import OBJECTIVES
@@ -105,7 +105,7 @@ def parsed(content: object, where: str, path: Path) -> Grid:
     if point not in ("projection", "search"):
         wrong.append(Problem(where, "point", point, "projection or search"))
     outer = {name: several(content.get(name)) for name in ("model", "system")}
-    outer["system"] = tuple(own.beside(str(name), path) for name in outer["system"])
+    outer["system"] = tuple(user_files.beside(str(name), path) for name in outer["system"])
     outer |= _scales(content.get("scale"), where, wrong)
     outer["gpus"] = several(content.get("gpus"))
     recipe = content.get("recipe") or {}

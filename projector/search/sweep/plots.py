@@ -10,7 +10,7 @@ import numpy as np
 
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
-from projector.search.looks import COLOURS, GREY, MARKERS, figure, tidy
+from projector.search.figure_style import COLOURS, GREY, MARKERS, figure, tidy
 
 Figure = Any  # of matplotlib
 Frame = Any  # a pandas.DataFrame: the types of its columns are those of a file

@@ -11,8 +11,8 @@ from tabled import tabled
 
 from harness.cli.kernels import shares
 from harness.evidence.suite import load
-from harness.kernels import unmeasured
-from harness.kernels.unmeasured import share
+from harness.kernels import table_coverage
+from harness.kernels.table_coverage import share
 from harness.report.kernel_view import unmeasured as view
 from projector import project
 from projector.hardware import catalogue
@@ -132,4 +132,4 @@ def test_by_suite_and_gpu(project_folder: Path) -> None:
     assert found.suite == "tiny"
     assert found.runs >= 1
     assert view([found]).rows[0][:3] == ("tiny", found.gpu, str(found.runs))
-    assert unmeasured.Share(0.5, 0.25, {}).unmeasured == 0.25
+    assert table_coverage.Share(0.5, 0.25, {}).unmeasured == 0.25

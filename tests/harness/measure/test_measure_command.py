@@ -89,7 +89,7 @@ def test_a_training_that_fails_says_why(tmp_path) -> None:
 
 
 def test_torch_is_imported_only_when_called() -> None:
-    code = "import sys, harness.cli, harness.evidence.suite, harness.measure.loop; print('torch' in sys.modules)"
+    code = "import sys, harness.cli, harness.evidence.suite, harness.measure.suite_trainings; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.stdout.strip() == "False", done.stderr
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from measure_jobs import DEEPSEEK, GPT, LATENT, LLAMA, QWEN, job
 
-from harness.measure import closed, spec
-from harness.measure.closed import Trained
+from harness.measure import spec, train_plan
+from harness.measure.train_plan import Trained
 from projector.benchmark import fabric
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
@@ -64,7 +64,7 @@ def trained(request, tmp_path_factory) -> dict[str, Trained]:
         jobs += [job(f"even-{name}", DEEPSEEK, gpus, 4, moe_router_force_load_balancing=True, **split)]
     plan, problems = spec.parse({"device": "cpu", "threads": 1, "runs": jobs}, "f")
     assert not problems
-    done = closed.train(plan, tmp_path_factory.mktemp("trained"), "f", lambda _: None)
+    done = train_plan.train(plan, tmp_path_factory.mktemp("trained"), "f", lambda _: None)
     return {each.run.id: each for each in done}
 
 

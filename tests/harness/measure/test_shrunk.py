@@ -12,12 +12,12 @@ from asked import put, refusal
 from measure_jobs import LLAMA, job
 
 from harness.evidence.ingest.command import load
-from harness.measure import closed, launch, log, spec
-from harness.measure.closed import Trained
+from harness.measure import launch, log, spec, train_plan
 from harness.measure.launch import TakenTurn, Turn, in_order, take
 from harness.measure.log import Disturbed, TrainedStep
-from harness.measure.loop import _repeat_disturbed
-from harness.measure.shrunk import Shrunk, check, confirmed, disturbed, judged
+from harness.measure.shrink_test import ShrinkTest, check, confirmed, disturbed, judged
+from harness.measure.suite_trainings import _repeat_disturbed
+from harness.measure.train_plan import Trained
 from harness.predictors.live import Here
 from projector.errors import InputError
 
@@ -25,7 +25,7 @@ LIMIT = 0.08
 
 
 def _verdict(*found: tuple[float, float]) -> tuple[str, bool]:
-    every = [Shrunk(id=f"run{i}", error=error, by=Disturbed(spread=s)) for i, (error, s) in enumerate(found)]
+    every = [ShrinkTest(id=f"run{i}", error=error, by=Disturbed(spread=s)) for i, (error, s) in enumerate(found)]
     made = check("local", LIMIT, every)
     return str(made).split()[0], made.passed
 
@@ -38,10 +38,10 @@ def test_only_quiet_measurements_judge() -> None:
     assert _verdict((0.1, 0.01), (0.5, 0.3)) == ("FAIL", False)
     assert _verdict() == ("FAIL", False)
     for by in (Disturbed(spread=0.3), Disturbed(waited=0.09), Disturbed(pace=0.1)):
-        made = check("local", LIMIT, [Shrunk(id="llama-dp2", error=0.5, by=by)])
+        made = check("local", LIMIT, [ShrinkTest(id="llama-dp2", error=0.5, by=by)])
         assert (made.passed, made.inconclusive, made.found) == (True, True, None)
         assert f"llama-dp2 +50.0% ({by})" in str(made)
-    full = check("local", LIMIT, [Shrunk(id="x", error=0.0, full=True)])
+    full = check("local", LIMIT, [ShrinkTest(id="x", error=0.0, full=True)])
     assert full.detail.endswith("; ranks on all cores leave none to other programs")
 
 
@@ -60,7 +60,7 @@ class Machine:
             self.now += seconds / 20 / self.speed(self.now)
         return self.now - began
 
-    def judged(self) -> Shrunk:
+    def judged(self) -> ShrinkTest:
         (one,) = spec.parse([job("x", LLAMA, 1, 4)], "f")[0].jobs
         asked: Any = SimpleNamespace(ranks=1)
         turns = [
@@ -99,14 +99,14 @@ def test_a_wrong_model_fails_on_a_machine_that_drifts_slowly(wrong: float) -> No
 
 def test_an_error_fails_only_where_it_repeats() -> None:
     def said(first: float, second: float) -> str:
-        one, other = Shrunk(id="x", error=first), Shrunk(id="x", error=second)
+        one, other = ShrinkTest(id="x", error=first), ShrinkTest(id="x", error=second)
         return str(check("local", LIMIT, [confirmed(one, LIMIT, lambda: other)]))
 
     assert said(-0.2, -0.19).startswith("FAIL")
     assert said(-0.2, 0.01).startswith("INCONCLUSIVE")
     assert "again 21% apart" in said(-0.2, 0.01)
     assert said(0.05, 0.5).startswith("PASS"), "what holds is not measured again"
-    noisy = Shrunk(id="x", error=-0.2, by=Disturbed(pace=0.5))
+    noisy = ShrinkTest(id="x", error=-0.2, by=Disturbed(pace=0.5))
     assert confirmed(noisy, LIMIT, lambda: pytest.fail("it says nothing anyway")) is noisy
 
 
@@ -148,7 +148,7 @@ def _trained(name: str, folder: Path, spread: float) -> Trained:
 
 
 def test_what_was_disturbed_runs_again_while_there_is_time(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(closed, "write", lambda *_: None)
+    monkeypatch.setattr(train_plan, "write", lambda *_: None)
     again = {"noisy": [0.5, 0.2], "busy": [0.01]}
     first = (_trained("quiet", tmp_path, 0.02), _trained("noisy", tmp_path, 0.3), _trained("busy", tmp_path, 0.3))
     plan = spec.Plan(jobs=tuple(each.job for each in first))

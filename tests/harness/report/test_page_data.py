@@ -9,7 +9,7 @@ import pytest
 from many import NASTY, RUNS
 from tabled import tabled
 
-from harness import kept
+from harness import disk_cache
 from harness.contracts import frame
 from harness.contracts.results import Evaluation, Row, RunFacts
 from harness.report import files, html, payload, publish, view
@@ -95,11 +95,11 @@ pd = pytest.importorskip("pandas")
 @pytest.fixture
 def cache(tmp_path, monkeypatch) -> Iterator[Path]:
     monkeypatch.setenv("PROJECTOR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(kept, "_BEGAN", code.changed() + 1.0)
-    for each in (kept._folder, kept._code_unchanged):
+    monkeypatch.setattr(disk_cache, "_BEGAN", code.changed() + 1.0)
+    for each in (disk_cache._folder, disk_cache._code_unchanged):
         each.cache_clear()
     yield tmp_path / "cache"
-    for each in (kept._folder, kept._code_unchanged):
+    for each in (disk_cache._folder, disk_cache._code_unchanged):
         each.cache_clear()
 
 

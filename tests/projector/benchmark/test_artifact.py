@@ -12,7 +12,7 @@ from benchmark_cases import tiny
 from projector.benchmark import artifact, measured
 from projector.benchmark.device import Device
 from projector.benchmark.measured import Measurement
-from projector.benchmark.restored import anchored
+from projector.benchmark.whole_step import anchored
 from projector.cli import run as projector
 from projector.cli.source import workload
 from projector.errors import InputError
@@ -236,7 +236,7 @@ def test_half_the_heads_and_widths_leave_more_than_half_and_less_than_all(cpu: D
     import torch
     import torch.distributed as dist
 
-    from projector.benchmark import insitu, source
+    from projector.benchmark import source, step_laps
     from projector.benchmark.layers_parallel import Group, Ranks
     from projector.benchmark.layers_parts import Made
     from projector.benchmark.task import saved_bytes
@@ -247,7 +247,7 @@ def test_half_the_heads_and_widths_leave_more_than_half_and_less_than_all(cpu: D
     def counted(tp: Group) -> float:
         layers = source.find("torch", Made(work, "cpu", Ranks(tp=tp), execution))
         parts = [("layer dense", False, layers.layer(work.model.layer_kinds[0]))]
-        strip = insitu.Strip(layers.embedding(), parts, layers.head())
+        strip = step_laps.Strip(layers.embedding(), parts, layers.head())
         ids = torch.zeros(1, 32, dtype=torch.int64)
         return saved_bytes(strip, lambda: (ids, ids))["layer dense"]
 

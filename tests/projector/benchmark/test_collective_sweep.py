@@ -14,7 +14,7 @@ from asked import put, refusal
 from projector.benchmark import collectives, fabric, processes
 from projector.benchmark.collectives import Swept
 from projector.benchmark.device import Device
-from projector.benchmark.launched import Launched
+from projector.benchmark.launcher import Launched
 from projector.benchmark.prices import Price, placed, possible
 from projector.benchmark.timings import CollectiveWanted, Seconds
 from projector.cli import run as projector

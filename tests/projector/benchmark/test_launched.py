@@ -16,10 +16,10 @@ import pytest
 from asked import refusal
 from benchmark_cases import SMALL, TWO_RANKS
 
-from projector.benchmark import launched, processes
+from projector.benchmark import launcher, processes
 from projector.benchmark.device import open_device
-from projector.benchmark.launched import Launched
-from projector.cli.live import one_voice
+from projector.benchmark.launcher import Launched
+from projector.cli.live import first_rank_prints
 from projector.errors import InputError, Problem
 from tests.workloads import written
 
@@ -41,10 +41,10 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def test_every_launcher_says_where_a_rank_is() -> None:
     for by, environment in (("torchrun", TORCHRUN), ("srun", SLURM), ("mpirun", HYDRA)):
-        assert launched.launched(environment) == Launched(by, 9, 16, 1, 8, 2)
-    assert launched.launched({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "8"}) == Launched("mpirun", 9, 16, 1, 8, 2)
+        assert launcher.launched(environment) == Launched(by, 9, 16, 1, 8, 2)
+    assert launcher.launched({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "8"}) == Launched("mpirun", 9, 16, 1, 8, 2)
     both = {**SLURM, **TORCHRUN, "WORLD_SIZE": "8", "RANK": "3", "LOCAL_RANK": "3", "GROUP_WORLD_SIZE": "1"}
-    assert launched.launched(both) == Launched("torchrun", 3, 8, 3, 8, 1)  # torchrun inside a Slurm step
+    assert launcher.launched(both) == Launched("torchrun", 3, 8, 3, 8, 1)  # torchrun inside a Slurm step
     nothing: Mapping[str, str] = {}
     allocation = {"SLURM_JOB_ID": "1", "SLURM_PROCID": "0", "SLURM_NTASKS": "16"}  # a batch script before its srun
     for environment in (
@@ -53,23 +53,23 @@ def test_every_launcher_says_where_a_rank_is() -> None:
         {**SLURM, "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"},
         {"RANK": "0"},
     ):
-        assert launched.launched(environment) is None
+        assert launcher.launched(environment) is None
 
 
 def test_ranks_that_no_launcher_gives_are_refused() -> None:
     for change, key in (({"RANK": "x"}, "RANK"), ({"RANK": "16"}, "RANK"), ({"WORLD_SIZE": "-2"}, "WORLD_SIZE")):
-        refusal(launched.launched, {**TORCHRUN, **change}, match=key)
+        refusal(launcher.launched, {**TORCHRUN, **change}, match=key)
 
 
 def test_ranks_meet_on_the_first_node() -> None:
-    srun, mpirun = launched.launched(SLURM), launched.launched(HYDRA)
+    srun, mpirun = launcher.launched(SLURM), launcher.launched(HYDRA)
     assert srun
     assert mpirun
-    assert launched.meeting(srun, SLURM) == "tcp://gpu-017-ib:29956"
-    assert launched.meeting(srun, {**SLURM, "MASTER_ADDR": "b", "MASTER_PORT": "7"}) == "tcp://b:7"
-    assert launched.meeting(srun, {"SLURM_STEP_NODELIST": "n3,n4"}) == "tcp://n3:29500"
-    assert launched.meeting(Launched("mpirun", 1, 8, 1, 8, 1), {}) == "tcp://127.0.0.1:29500"
-    refusal(launched.meeting, mpirun, HYDRA, match="MASTER_ADDR")
+    assert launcher.meeting(srun, SLURM) == "tcp://gpu-017-ib:29956"
+    assert launcher.meeting(srun, {**SLURM, "MASTER_ADDR": "b", "MASTER_PORT": "7"}) == "tcp://b:7"
+    assert launcher.meeting(srun, {"SLURM_STEP_NODELIST": "n3,n4"}) == "tcp://n3:29500"
+    assert launcher.meeting(Launched("mpirun", 1, 8, 1, 8, 1), {}) == "tcp://127.0.0.1:29500"
+    refusal(launcher.meeting, mpirun, HYDRA, match="MASTER_ADDR")
 
 
 def _gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
@@ -101,7 +101,7 @@ def test_every_rank_opens_the_gpu_of_its_place(alone: pytest.MonkeyPatch) -> Non
 
 def test_one_rank_prints_and_only_an_own_mistake_is_told_by_others(alone: pytest.MonkeyPatch, capsys) -> None:
     def heard(problem: Problem | None = None) -> str:
-        with one_voice():
+        with first_rank_prints():
             print("a table")
             if problem:
                 raise InputError([problem])
@@ -257,7 +257,7 @@ def test_a_gpu_that_others_compute_on_is_refused_and_conditions_are_kept(alone: 
     conditions.refuse_busy(device, 16)  # a rank of a launcher looks at its own
     with (
         pytest.raises(InputError, match="rank 9: cuda:5: found"),
-        one_voice(),
+        first_rank_prints(),
     ):  # and is heard, though it is not the first
         conditions.refuse_busy(rank, 16)
 
@@ -269,7 +269,7 @@ def test_ranks_that_are_started_here_are_nobody_elses(alone: pytest.MonkeyPatch,
     alone.setattr(processes.subprocess, "Popen", lambda _, env, **__: seen.append(env))
     processes._spawned(processes.JobFile("a:b", None, "cuda:0", 4, 2, 1.0), tmp_path)
     for rank, environment in enumerate(seen):
-        assert launched.launched(environment) is None
+        assert launcher.launched(environment) is None
         assert (environment["LOCAL_RANK"], environment["OMP_NUM_THREADS"]) == (str(rank), "4")
     _gpus(alone, 2)
     for name, value in seen[1].items():

@@ -13,9 +13,9 @@ from projector.benchmark import measured
 from projector.benchmark.device import Device
 from projector.benchmark.measured import Measurement
 from projector.benchmark.prices import layer_kinds, stages_of, updates
-from projector.benchmark.restored import collectives_needed
 from projector.benchmark.shrink import shrink_to
 from projector.benchmark.timings import Asked, CollectiveWanted, Seconds, Timings
+from projector.benchmark.whole_step import collectives_needed
 from projector.errors import InputError, Unsupported
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster

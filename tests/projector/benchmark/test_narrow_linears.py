@@ -16,7 +16,7 @@ from projector.benchmark import layers_narrow, measured, source  # noqa: E402
 from projector.benchmark.device import Device  # noqa: E402
 from projector.benchmark.layers_moe import Experts  # noqa: E402
 from projector.benchmark.layers_narrow import Way, converted, fresh, linear, way  # noqa: E402
-from projector.benchmark.layers_parts import Made  # noqa: E402
+from projector.benchmark.layers_parts import LayerSetup  # noqa: E402
 from projector.errors import Unsupported  # noqa: E402
 from projector.hardware import catalogue  # noqa: E402
 from projector.projection import project  # noqa: E402
@@ -112,7 +112,7 @@ def test_weights_are_cast_once_a_step_and_those_of_shards_at_each_use(monkeypatc
 def test_routers_and_odd_widths_stay_wide_and_experts_do_not(cpu: Device) -> None:
     work = _work("mixtral_8x7b", moe_router_force_load_balancing=True, seq_length=40)
     work = replace(work, model=replace(work.model, moe=replace(work.model.moe, moe_ffn_hidden_size=96)))  # type: ignore[type-var]
-    made = Made(work, "cpu")
+    made = LayerSetup(work, "cpu")
     layer = converted(source.find("torch", made).layer(work.model.layer_kinds[0]), work, cpu)
     wide = {name for name, part in layer.named_modules() if isinstance(part, nn.Linear)}
     assert wide == {"mlp.router.linear"}

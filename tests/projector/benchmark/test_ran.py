@@ -13,9 +13,9 @@ from projector.benchmark.entry import BEST_SHARE, Entry, entry
 from projector.benchmark.entry_files import write
 from projector.benchmark.prices import layer_kinds, stages_of
 from projector.benchmark.probe import Probed, probe
-from projector.benchmark.ran import Ran, eager, refuse
 from projector.benchmark.shrink import shrink_to
 from projector.benchmark.stopwatch import Stopwatch
+from projector.benchmark.timed_run import TimedRun, eager, refuse
 from projector.benchmark.timings import Asked
 from projector.cli import run as projector
 from projector.cli.source import workload as read
@@ -52,7 +52,7 @@ def _layer(
     groups whose communication was added."""
     resolved = project(work, H100).resolved
     stages, asked = stages_of(resolved), _asked(resolved, devices, narrow)
-    ran = Ran(resolved, asked, H100, source)
+    ran = TimedRun(resolved, asked, H100, source)
     key, part, wanted = next(each for stage in stages for each in stage.each() if each[2] is not None)
     here = ran.phases(key, wanted)
     made = ran.restored(key, wanted, part, here[0].seconds, here[1].seconds)

@@ -98,7 +98,7 @@ def refuses(gpu: str, framework: str, **recipe: Any) -> bool:
         found = settle(workload("mixtral_8x7b", 8, framework, ep=8, **recipe), catalogue.cluster(gpu))
     except InputError:
         return True
-    return bool(launch.foreign(found.workload))
+    return bool(launch.unsupported_by_framework(found.workload))
 
 
 @pytest.mark.parametrize(("gpu", "framework"), PAIRS)

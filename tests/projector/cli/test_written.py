@@ -17,7 +17,7 @@ from projector.cli import _parser
 from projector.cli.inputs import Case, read_case
 from projector.cli.options import selection
 from projector.cli.parser import parse
-from projector.cli.written import NAMES, write
+from projector.cli.start_files import NAMES, write
 from projector.errors import InputError
 from projector.projection import project
 

@@ -10,8 +10,8 @@ import pytest
 from tabled import tabled
 
 from projector.__main__ import main
-from projector.collectives import preflight, told_shares
-from projector.collectives.nccl_tests import Swept
+from projector.collectives import measured_shares, preflight
+from projector.collectives.nccl_tests import CollectiveTest
 from projector.errors import InputError
 from projector.hardware import catalogue
 
@@ -33,8 +33,8 @@ def table(
 
 
 def seconds(kind: str, hosts: int, place: int) -> float:
-    swept = Swept("", kind, hosts * GPUS, hosts, "", "", False, ())
-    return told_shares.modelled(swept, CLUSTER, SIZES[place] * 2.0**20)
+    swept = CollectiveTest("", kind, hosts * GPUS, hosts, "", "", False, ())
+    return measured_shares.modelled(swept, CLUSTER, SIZES[place] * 2.0**20)
 
 
 def report() -> str:
@@ -68,7 +68,7 @@ def test_what_a_report_times_is_what_the_model_gets_back(path: Path) -> None:
         for place, (nbytes, took) in enumerate(each.seconds):
             assert nbytes == SIZES[place] * 2**20
             assert took == pytest.approx(seconds(each.kind, each.hosts, place), rel=1e-3)
-    for each in told_shares.told(tests, CLUSTER).told:
+    for each in measured_shares.told(tests, CLUSTER).told:
         assert each.share == pytest.approx(each.before, rel=0.02)
     slow = {(each.what, each.ranks): each.share for each in behind}
     assert slow == {

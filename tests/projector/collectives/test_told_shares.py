@@ -11,9 +11,9 @@ from tabled import tabled
 
 from projector.cli import run
 from projector.collectives import nccl_tests
+from projector.collectives.measured_shares import told
 from projector.collectives.model import seconds_of
-from projector.collectives.nccl_tests import Swept
-from projector.collectives.told_shares import told
+from projector.collectives.nccl_tests import CollectiveTest
 from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster, GroupShape
@@ -23,10 +23,12 @@ LONG = 2.0**33
 SHARES = tabled("collectives", "shares")
 
 
-def swept(kind: str, hosts: int, each: int, cluster: Cluster, algorithm: str = "", slower: float = 1.0) -> Swept:
+def swept(
+    kind: str, hosts: int, each: int, cluster: Cluster, algorithm: str = "", slower: float = 1.0
+) -> CollectiveTest:
     shape = GroupShape(hosts * each, each)
     times = [float(seconds_of(kind, size, shape, cluster, algorithm=algorithm)) * slower for size in (2.0**22, LONG)]
-    return Swept(
+    return CollectiveTest(
         "here:1", kind, hosts * each, hosts, printed.H100, "", False, tuple(zip((2.0**22, LONG), times, strict=True))
     )
 
@@ -182,11 +184,11 @@ TIMES = [(2.0**20, 50e-6), (2.0**30, 5e-3)]
 FLAT = [figure for pair in TIMES for figure in pair]
 
 
-def timed(swept: nccl_tests.Swept) -> list[float]:
+def timed(swept: nccl_tests.CollectiveTest) -> list[float]:
     return [figure for pair in swept.seconds for figure in pair]
 
 
-def read(folder: Path, text: str, name: str = "out.txt", **settings: object) -> tuple[nccl_tests.Swept, ...]:
+def read(folder: Path, text: str, name: str = "out.txt", **settings: object) -> tuple[nccl_tests.CollectiveTest, ...]:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return nccl_tests.read([path], **settings)

@@ -8,7 +8,7 @@ from tabled import tabled
 from projector.errors import InputError
 from projector.frameworks import Resolved, find, load, names, resolve
 from projector.hardware import catalogue
-from projector.memo import forget
+from projector.memo import clear_caches
 from projector.projection import project
 from projector.workload import zoo
 from projector.workload.lora import LoRA
@@ -161,10 +161,10 @@ def test_what_was_resolved_before_changes_nothing(name: str) -> None:
         {**stages, "pipeline_model_parallel_layout": "E" + "t" * 17 + "|" + "t" * 15 + "L"},
     )
     loads = [workload(name, **sizes, recompute_granularity="full", **each) for each in every]
-    forget()
+    clear_caches()
     resolved = [resolve(load) for load in loads]
     for one, found in zip(loads, resolved, strict=True):
-        forget()
+        clear_caches()
         assert found == resolve(one)
         assert not value_problems(one)
     for wrong in (4.0, -1, "4"):  # 4 is known to be sound

@@ -14,7 +14,7 @@ from projector.hardware import catalogue, efficiency, what_if
 from projector.hardware.catalogue import _table, machine_names, machine_of
 from projector.hardware.gpu_file import read_gpu
 from projector.hardware.types import Cluster
-from projector.hardware.yaml_file import described
+from projector.hardware.yaml_file import read_described
 
 GPU_FOLDER = Path(catalogue.__file__).parent / "gpus"
 EXPECTED = {
@@ -214,7 +214,7 @@ def test_mistakes_name_the_file_and_the_key(tmp_path, changes: dict[str, object]
 def test_names_are_never_the_base_s() -> None:
     """What a GPU is called belongs to it alone: an alias of two would name one of them."""
     files = sorted(Path(catalogue.__file__).parent.glob("gpus/*.yaml"))
-    aliases = [alias for file in files for alias in described(file).get("aliases", ())]
+    aliases = [alias for file in files for alias in read_described(file).get("aliases", ())]
     assert len(aliases) == len(set(aliases))
 
 

@@ -329,7 +329,7 @@ def at_depth(of: Dialect, path: tuple[str, ...]) -> str:
 
 @DIALECTS
 def test_values_and_names_are_fields_of_a_recipe(name: str) -> None:
-    from projector.workload.declared import about_of
+    from projector.workload.field_facts import about_of
     from projector.workload.recipe import Recipe
 
     of, fields = dialect(name), set(about_of(Recipe))
@@ -346,7 +346,7 @@ def test_nothing_that_decides_for_megatron_is_neutral_where_its_arguments_are_ta
     """A pattern of neutral names hides no argument that a recipe field declares."""
     from fnmatch import fnmatchcase
 
-    from projector.workload.declared import about_of
+    from projector.workload.field_facts import about_of
     from projector.workload.recipe import Recipe
 
     of = dialect(name)

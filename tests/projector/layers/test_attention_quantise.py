@@ -18,7 +18,7 @@ from projector.layers.mlp import mlp
 from projector.operators.types import Attention, Collective, Gemm, Stream
 from projector.pipeline.schedules import build
 from projector.projection import project
-from projector.step.boundary import activations
+from projector.step.stage_messages import activations
 from projector.workload import zoo
 from projector.workload.parameters import count
 from projector.workload.recipe import Recipe

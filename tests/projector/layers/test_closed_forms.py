@@ -14,10 +14,10 @@ from projector.layers import lower
 from projector.layers.step import optimizer
 from projector.memory.plan import RankMemory, plan
 from projector.operators.types import Collective, Gemm, GroupedGemm, Stream
-from projector.operators.weights import Weight, held
+from projector.operators.weights import Weight, weight_set
 from projector.projection import project
-from projector.step.boundary import activations
 from projector.step.cycle import compiled_schedule
+from projector.step.stage_messages import activations
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -99,7 +99,7 @@ def test_a_frozen_reference_runs_the_forward_once_more_and_keeps_its_weights() -
 def test_the_norm_reads_and_the_clip_reads_and_writes_every_gradient_once() -> None:
     """fp32 gradients of a rank's share: 4 bytes to sum the squares, 4 and 4 to scale."""
     elements = 8_000_000
-    part = held([([Weight(name="w", rows=elements)], 1)])
+    part = weight_set([([Weight(name="w", rows=elements)], 1)])
     case = resolved(LLAMA_70B, 8)
     share = elements / (case.workload.dp)
     ops = {op.name: op for op in optimizer(case, part) if isinstance(op, Stream)}

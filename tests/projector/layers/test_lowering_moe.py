@@ -45,7 +45,7 @@ def test_overlaps_of_the_exchange():
     assert set(dispatch.hides_behind) <= names(shared.forward)
     batch = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=8, overlap_moe_expert_parallel_comm=True))
     for ops in (batch.forward, batch.backward_input):
-        # what runs beside them is a neighbouring micro-batch, in no phase of this one (projector.step.neighbours)
+        # what runs beside them is a neighbouring micro-batch, in no phase of this one (projector.step.combined_1f1b)
         assert all(c.hides_behind == () for c in collectives(ops, "all_to_all"))
 
 

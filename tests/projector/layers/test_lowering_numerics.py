@@ -26,7 +26,7 @@ from tabled import tabled
 from projector.errors import Unsupported
 from projector.frameworks import resolve
 from projector.layers.cross_entropy import cross_entropy
-from projector.layers.local import Local, local
+from projector.layers.local import LayerView, local
 from projector.layers.lower import head, layer
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 from projector.workload import zoo
@@ -164,7 +164,7 @@ def case(loss: str, **how: Any) -> Any:
     return resolve(workload(**{**fields, "cross_entropy_fusion": loss, **how}), "nvidia", "hopper")
 
 
-def of(loss: str, **how: Any) -> tuple[Local, Any]:
+def of(loss: str, **how: Any) -> tuple[LayerView, Any]:
     view = local(case(loss, **how))
     return view, cross_entropy(view)
 

@@ -17,18 +17,18 @@ from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
 from projector.intake.megatron_cli import todays_words
 from projector.layers import lower
-from projector.layers.optimizers import RULES, divided, moments, scratch
+from projector.layers.optimizers import RULES, by_rule, moments, scratch
 from projector.layers.step import optimizer
 from projector.memory.plan import MemoryPlan, plan
 from projector.operators.types import Stream
-from projector.operators.weights import Weight, WeightSet, held
+from projector.operators.weights import Weight, WeightSet, weight_set
 from projector.projection import project
 from projector.step.muon import products
 from projector.step.muon import seconds as muon_seconds
 from projector.workload import zoo
-from projector.workload.checks import CHOICES
 from projector.workload.optimizers import OPTIMIZERS, named
 from projector.workload.recipe import Recipe
+from projector.workload.value_checks import CHOICES
 from projector.workload.workload import Workload
 
 H100 = catalogue.default_cluster("h100_sxm")
@@ -58,8 +58,8 @@ def passes(case: Resolved, part: WeightSet) -> dict[str, Stream]:
     return {op.name: op for op in ops if isinstance(op, Stream)}
 
 
-MATRIX = held([([Weight(name="fc1", rows=8192, columns=4096, role="linear")], 3)])
-MIXED = held(
+MATRIX = weight_set([([Weight(name="fc1", rows=8192, columns=4096, role="linear")], 3)])
+MIXED = weight_set(
     [
         ([Weight(name="fc1", rows=8192, columns=4096, role="linear")], 3),
         ([Weight(name="norm", rows=4096)], 6),
@@ -70,7 +70,7 @@ MIXED = held(
 
 def kept(name: str, weights: WeightSet = MATRIX, dense: int = 1, **how: Any) -> float:
     how = recipe(optimizer=name, **how)
-    return sum(moments(how, rule, part, dense, 1) for rule, part in divided(how, weights))
+    return sum(moments(how, rule, part, dense, 1) for rule, part in by_rule(how, weights))
 
 
 def test_every_optimizer_of_a_recipe_has_a_rule() -> None:
@@ -101,10 +101,12 @@ def test_bytes_of_an_element_of_a_matrix(name: str, each: float) -> None:
 
 def test_adafactor_grows_with_the_side_not_with_the_area() -> None:
     def of(side: int) -> float:
-        return kept("adafactor", held([([Weight(name="w", rows=side, columns=side, role="linear")], 1)]))
+        return kept("adafactor", weight_set([([Weight(name="w", rows=side, columns=side, role="linear")], 1)]))
 
     assert of(8192) == pytest.approx(2 * of(4096))
-    assert kept("adafactor", held([([Weight(name="norm", rows=4096)], 1)])) == 4.0 * 4096  # a vector is kept whole
+    assert (
+        kept("adafactor", weight_set([([Weight(name="norm", rows=4096)], 1)])) == 4.0 * 4096
+    )  # a vector is kept whole
 
 
 def test_columns_of_a_factored_state_are_on_every_rank() -> None:
@@ -112,15 +114,17 @@ def test_columns_of_a_factored_state_are_on_every_rank() -> None:
 
 
 def test_small_tensors_keep_wide_states() -> None:
-    norm = held([([Weight(name="norm", rows=4095)], 1)])
+    norm = weight_set([([Weight(name="norm", rows=4095)], 1)])
     assert kept("adam_8bit", norm) == kept("adam", norm)
-    assert kept("adam_8bit", held([([Weight(name="norm", rows=4096)], 1)])) == pytest.approx(2 * 4096 * (1 + 4 / 256))
+    assert kept("adam_8bit", weight_set([([Weight(name="norm", rows=4096)], 1)])) == pytest.approx(
+        2 * 4096 * (1 + 4 / 256)
+    )
 
 
 def test_muon_leaves_embeddings_and_vectors_to_adam() -> None:
     rest = 6 * 4096 + 32000 * 4096
     assert kept("muon", MIXED) == pytest.approx(4.0 * MATRIX.total + 8.0 * rest)
-    router = held([([Weight(name="router", rows=256, columns=4096, role="router")], 1)])
+    router = weight_set([([Weight(name="router", rows=256, columns=4096, role="router")], 1)])
     assert kept("muon", router) == 4.0 * router.total
     assert products(resolved(optimizer="muon", data_parallel_sharding="no_shard"), router)
 
@@ -137,7 +141,7 @@ def test_the_plan_holds_what_the_table_says(name: str) -> None:
     case = resolved(optimizer=name, data_parallel_sharding="no_shard")
     rank = plan(case, H100.gpu).ranks[0]
     layers = [(lower.layer(layer, case).weights, 1) for layer in case.workload.model.layer_kinds]
-    whole = held([(lower.embedding(case).weights, 1), *layers, (lower.head(case).weights, 1)])
+    whole = weight_set([(lower.embedding(case).weights, 1), *layers, (lower.head(case).weights, 1)])
     assert rank.components["moments"] == pytest.approx(kept(name, whole))
 
 
@@ -158,7 +162,7 @@ def test_eighteen_bytes_a_parameter_and_sixteen_with_bf16_gradients() -> None:
 def test_llama2_7b_in_bf16_as_torchao_measured_it() -> None:
     """pytorch/ao@36027d82d torchao/optim/README.md: peak of a full bf16 fine-tuning of Llama-2-7B, 51.6 GB with fused
     AdamW, 39.3 with 8-bit (bitsandbytes), 33.2 with 4-bit states; what differs is the states."""
-    weights = held([([Weight(name="w", rows=6_738_000_000 // 4096, columns=4096, role="linear")], 1)])
+    weights = weight_set([([Weight(name="w", rows=6_738_000_000 // 4096, columns=4096, role="linear")], 1)])
     narrow = {"use_precision_aware_optimizer": True, "exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"}
     bf16 = kept("adamw", weights, **narrow)
     assert (bf16 - kept("adam_8bit", weights)) / GIB == pytest.approx(51.6 - 39.3, rel=0.02)
@@ -213,7 +217,7 @@ def aware(date: str, first: str, second: str) -> Resolved:
 def test_moments_in_bf16_as_measured() -> None:
     """8 layers of DeepSeek-V4-Flash, 32 experts a rank, TransformerEngine 2.8: 72,778 MB allocated, 121,962 at most
     (AMD-AGI/Primus@26bd1cc7 deepseek-v4/develop/progress/p36/runs/triton_on.smoke_tail.txt)."""
-    experts = held([([Weight(name="fc", rows=3 * 2048, columns=4096, role="linear", expert=True)], 8 * 32)])
+    experts = weight_set([([Weight(name="fc", rows=3 * 2048, columns=4096, role="linear", expert=True)], 8 * 32)])
     case = aware("2026-02", "bf16", "bf16")
     found = scratch(case.workload.recipe, experts, 8, 1, case.execution.fusion.bf16_moments)
     assert found == pytest.approx((121962.15 - 72778.15) * 2**20, rel=0.002)
@@ -240,7 +244,7 @@ def test_working_tensors_of_a_step() -> None:
 )  # fmt: skip
 def test_more_weights_keep_and_move_more(name: str, rows: int, columns: int, number: int, ranks: int) -> None:
     def of(count: int) -> WeightSet:
-        return held([([Weight(name="w", rows=rows, columns=columns, role="linear")], count)])
+        return weight_set([([Weight(name="w", rows=rows, columns=columns, role="linear")], count)])
 
     few, many = of(number), of(number + 1)
     assert kept(name, few, ranks) <= kept(name, many, ranks)
@@ -263,8 +267,8 @@ def test_orthogonal_updates_take_at_least_all_products_of_the_costliest_matrix()
     small, large = (Weight(name=f"fc{i}", rows=64 * i, columns=32 * i, role="linear") for i in (1, 2))
     kernels = type("Kernels", (), {"__getitem__": lambda self, op: float(op.m)})()
     clock: Any = SimpleNamespace(kernels=kernels)
-    assert muon_seconds(case, held([([small, large], 1)]), clock) == pytest.approx(5 * 3 * 64)
-    assert muon_seconds(case, held([([large], 1)]), clock) == pytest.approx(5 * 3 * 64)
+    assert muon_seconds(case, weight_set([([small, large], 1)]), clock) == pytest.approx(5 * 3 * 64)
+    assert muon_seconds(case, weight_set([([large], 1)]), clock) == pytest.approx(5 * 3 * 64)
 
 
 @pytest.mark.parametrize(("word", "name"), tabled("names", "optimizers_by_words"))

@@ -13,7 +13,7 @@ from projector.errors import InputError, Unsupported
 from projector.frameworks.flops import flops_per_token, step_seconds
 from projector.hardware import catalogue
 from projector.layers import lower
-from projector.operators.weights import held
+from projector.operators.weights import weight_set
 from projector.projection import project
 from projector.settle.workload import settle
 from projector.step.stages import owned, parts
@@ -138,7 +138,7 @@ def test_what_is_frozen_has_no_gradient_no_state_and_no_weight_gradient() -> Non
     names = Counter(weight.name.split(".")[0] for weight in last.held.trained.weights)
     assert set(names) == {"projector"}
     (stage,) = compositions(case.workload.model, case.workload.recipe)[1]
-    assert owned(case, parts(case, stage)).total < held([(b.block.weights, 1) for b in parts(case, stage)]).total
+    assert owned(case, parts(case, stage)).total < weight_set([(b.block.weights, 1) for b in parts(case, stage)]).total
     made = [
         project(run(pp=1, **frozen), CLUSTER)
         for frozen in (

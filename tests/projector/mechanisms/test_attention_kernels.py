@@ -12,7 +12,7 @@ from projector.kernels import attention
 from projector.kernels.attention import materialised
 from projector.kernels.simulate import Simulated
 from projector.mechanisms import Execution
-from projector.mechanisms.attention_kernels import KERNELS, choose, epoch
+from projector.mechanisms.attention_kernels import KERNELS, build_month, choose
 from projector.operators.types import Attention
 from projector.workload.recipe import Recipe
 from tests.workloads import workload
@@ -59,9 +59,9 @@ def test_builds_between_two_additions_run_alike() -> None:
     for preferred, arch, backward in product(KERNELS, ARCHS, (False, True)):
         for month, (qk, v) in product(MONTHS, ((128, 128), (192, 128))):
             call = op(qk, v, backward=backward)
-            assert choose(preferred, month, arch, call) == choose(preferred, epoch(month), arch, call)
-    assert epoch("") == epoch(None) == ""
-    assert epoch("1999-01") < "2000"  # older than every kernel that has a date
+            assert choose(preferred, month, arch, call) == choose(preferred, build_month(month), arch, call)
+    assert build_month("") == build_month(None) == ""
+    assert build_month("1999-01") < "2000"  # older than every kernel that has a date
 
 
 @pytest.mark.parametrize(("preferred", "arch", "built", "call", "expected"), tabled("kernels", "attention"))

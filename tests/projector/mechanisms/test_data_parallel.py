@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 from projector.frameworks.resolve import resolve
 from projector.hardware import catalogue
 from projector.mechanisms.data_parallel import DataParallel, of_degree
-from projector.mechanisms.strategy import found_in
+from projector.mechanisms.strategy import strategies_in
 from projector.memory.plan import plan
-from projector.operators.weights import Weight, WeightSet, held
+from projector.operators.weights import Weight, WeightSet, weight_set
 from projector.projection import project
-from projector.settle.workload import settled
+from projector.settle.workload import settle_checked
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 from tests.workloads import workload
 
-KINDS: dict[str, type[DataParallel]] = dict(found_in("projector.mechanisms.data_parallel"))  # type: ignore[arg-type]
+KINDS: dict[str, type[DataParallel]] = dict(strategies_in("projector.mechanisms.data_parallel"))  # type: ignore[arg-type]
 DEGREES = ("no_shard", "optim", "optim_grads", "optim_grads_params")
 EVERYTHING = frozenset({"weights", "gradients", "states"})
 
 
 def weights(dense: int, expert: int) -> WeightSet:
-    return held([([Weight(name="dense", rows=dense), Weight(name="experts", rows=expert, expert=True)], 1)])
+    return weight_set([([Weight(name="dense", rows=dense), Weight(name="experts", rows=expert, expert=True)], 1)])
 
 
 def job(gpus: int = 64, ep: int = 1, model: str = "qwen3_30b_a3b", **recipe: object) -> Workload:
@@ -72,7 +72,7 @@ LAYERS = (("embedding", 60, "embedding"), ("output", 60, "output"), ("norm", 4, 
 
 def model_of(experts: int = 0) -> WeightSet:
     ends = [Weight(name=name, rows=rows, role=role) for name, rows, role in LAYERS]
-    return held([([*ends, Weight(name="experts", rows=experts, role="linear", expert=True)], 1)])
+    return weight_set([([*ends, Weight(name="experts", rows=experts, role="linear", expert=True)], 1)])
 
 
 @pytest.mark.parametrize("name", ["ddp", "distributed_optimizer"])
@@ -104,7 +104,7 @@ def test_every_bucket_is_a_call(name: str) -> None:
     """Tensors of 800 of 924 elements: a bucket of 40 is closed by 350 more on average (Megatron-LM partition_buckets)."""
     sharing, work = KINDS[name](bucket_elements=40.0), job(overlap_grad_reduce=True)  # type: ignore[call-arg]
     stands_over = (2 * 60 * 60 + 4 * 4 + 800 * 800) / 924 / 2
-    layers = held([([Weight(name=name, rows=rows, role=role) for name, rows, role in LAYERS], 100)])
+    layers = weight_set([([Weight(name=name, rows=rows, role=role) for name, rows, role in LAYERS], 100)])
     for op in (*sharing.reduction(work, layers), *sharing.gather(work, layers)):
         assert op.calls == round(92400 / (40 + stands_over))
     experts = WeightSet({Weight(name="experts", rows=10, count=64, expert=True): 10})
@@ -126,7 +126,7 @@ def test_one_call_without_overlap_behind_a_pipeline_and_in_one_bucket() -> None:
 def test_buckets_grow_with_the_ranks_that_reduce_them() -> None:
     """Of data and context parallelism together (training.py, ``resolve_ddp_bucket_size``)."""
     sharing = KINDS["ddp"](bucket_elements_a_rank=1.0)  # type: ignore[call-arg]
-    layers = held([([Weight(name="norm", rows=4)], 10**6)])
+    layers = weight_set([([Weight(name="norm", rows=4)], 10**6)])
     calls = [
         op.calls
         for cp in (1, 2)
@@ -138,7 +138,7 @@ def test_buckets_grow_with_the_ranks_that_reduce_them() -> None:
 def test_a_recipe_names_its_buckets() -> None:
     """``--ddp-bucket-size`` in place of max(40000000, 1000000 · dp) parameters, whatever the ranks."""
     sharing = KINDS["ddp"](bucket_elements=40.0, bucket_elements_a_rank=2.0)  # type: ignore[call-arg]
-    layers, calls = held([([Weight(name="norm", rows=4)], 10**4)]), []
+    layers, calls = weight_set([([Weight(name="norm", rows=4)], 10**4)]), []
     for size in (10, 100):
         work = job(ddp_bucket_size=size, overlap_grad_reduce=True)
         named = sharing.run_by(work.recipe)
@@ -154,8 +154,8 @@ def test_buckets_of_bridge_and_nemo_are_as_large_on_any_number_of_ranks(framewor
     calls = []
     for gpus in (64, 4096):
         run = workload("llama3_8b", gpus, framework, global_batch_size=gpus, overlap_grad_reduce=True)
-        resolved = settled(run, catalogue.cluster("h100_sxm"), published=False)
-        layers = held([([Weight(name="norm", rows=10**6)], 10**4)])
+        resolved = settle_checked(run, catalogue.cluster("h100_sxm"), published=False)
+        layers = weight_set([([Weight(name="norm", rows=10**6)], 10**4)])
         calls += [op.calls for op in resolved.execution.data_parallel.reduction(resolved.workload, layers)]
     assert (calls[0] > calls[1]) == grow
 
@@ -331,7 +331,7 @@ def test_deepspeeds_bf16_optimizer_shares_its_states_out_at_stage_0_too(precisio
 
     def moments(sharding: str, gpus: int) -> float:
         asked = job(gpus, model="llama2_7b", data_parallel_sharding=sharding, precision=precision)
-        run = settled(replace(asked, framework="megatron-deepspeed"), cluster, published=True)
+        run = settle_checked(replace(asked, framework="megatron-deepspeed"), cluster, published=True)
         return plan(run, cluster.gpu).ranks[0].components["moments"]
 
     assert moments("optim", 64) == pytest.approx(moments("optim", 8) / 8)

@@ -20,7 +20,7 @@ from projector.mechanisms.allocator import Allocator
 from projector.mechanisms.dispatch.base import Dispatch
 from projector.mechanisms.execution import merged, strategies
 from projector.mechanisms.runtime import Runtime
-from projector.mechanisms.strategy import STRATEGY, found_in
+from projector.mechanisms.strategy import STRATEGY, strategies_in
 from projector.operators.types import Stream
 from projector.projection import Projection, project
 from tests.workloads import workload
@@ -165,7 +165,7 @@ def mine(request, tmp_path, monkeypatch) -> Iterator[str]:
     for name, execution in (("usual", "{}"), (f"mine_{place}", f"{{{place}: {{strategy: mine}}}}")):
         (profiles / f"{name}.yaml").write_text(f"title: Mine\nflop_formula: palm\nexecution: {execution}\n")
     monkeypatch.setattr(profiles_io, "_FOLDER", profiles)
-    cached = (found_in, profiles_io.names, profiles_io.load, profiles_io.find, profiles_io._aliases)
+    cached = (strategies_in, profiles_io.names, profiles_io.load, profiles_io.find, profiles_io._aliases)
     with forgotten(monkeypatch, *cached, modules=(f"projector.mechanisms.{place}.mine",)):
         yield place
 

@@ -12,7 +12,7 @@ from projector.errors import InputError, Unsupported
 from projector.frameworks.columns import Runs
 from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
-from projector.memory.columns import laid
+from projector.memory.columns import lay_out
 from projector.memory.holding import holdings, placement
 from projector.memory.peaks import fullest, lightest
 from projector.memory.verdict import need
@@ -61,7 +61,7 @@ def runs(model: str, framework: str, seed: int) -> list[Resolved]:
 def test_ranks_laid_out_together_hold_what_they_hold_alone(model: str, framework: str) -> None:
     every = runs(model, framework, 0)
     assert len(every) > 15
-    held, _, refused = laid(Runs.of(every), CLUSTER.gpu)
+    held, _, refused = lay_out(Runs.of(every), CLUSTER.gpu)
     for row, error in refused.items():
         with pytest.raises(type(error)):
             holdings(every[row], CLUSTER.gpu.arch, placement(every[row]))

@@ -16,7 +16,7 @@ from projector.frameworks.types import Resolved
 from projector.layers import lower
 from projector.layers.lower import layer
 from projector.mechanisms.data_parallel import Gathered
-from projector.memory.chunks import chunk_memory, saving
+from projector.memory.chunks import block_memory, chunk_memory
 from projector.memory.plan import plan
 from projector.workload import zoo
 from projector.workload.composition import compositions
@@ -226,7 +226,7 @@ def test_groups_of_unlike_layers_keep_their_first_input_and_free_it(
         if any(each.kind.tower for each in chunk.layers):
             reject()  # layers of towers are in no group
         grouped, single = (
-            chunk_memory(each, chunk, True, True, Gathered(), partial(saving, each)) for each in (case, alone)
+            chunk_memory(each, chunk, True, True, Gathered(), partial(block_memory, each)) for each in (case, alone)
         )
     except (InputError, Unsupported):
         reject()

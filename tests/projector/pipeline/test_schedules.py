@@ -18,8 +18,8 @@ from projector.errors import InputError
 from projector.pipeline.compiler import Deadlock, compile_schedule
 from projector.pipeline.types import Action, Schedule, loop_placement
 from projector.settle.scheduling import conflict as conflict_of
-from projector.workload.checks import CHOICES
 from projector.workload.recipe import Recipe
+from projector.workload.value_checks import CHOICES
 
 
 @st.composite

@@ -11,7 +11,7 @@ from projector import project, project_many
 from projector.cli.inputs import read_case
 from projector.cli.options import selection
 from projector.cli.parser import parse
-from projector.cli.written import write
+from projector.cli.start_files import write
 from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.intake import detect
@@ -20,7 +20,7 @@ from projector.search import bounds
 from projector.search.bounds import BlockBounds, Query
 from projector.search.branch_and_bound import BranchAndBound
 from projector.search.found import Limits, _front, search
-from projector.search.nodes import Hit
+from projector.search.nodes import Candidate
 from projector.search.objective import Objective
 from projector.search.space import space, with_fields
 from projector.search.tree import Tree
@@ -116,7 +116,7 @@ def test_the_safest_bet_is_the_fastest_at_the_slow_end() -> None:
 def test_what_is_on_the_front_is_beaten_by_nothing_in_time_money_and_memory() -> None:
     load = base("llama3_8b", 16, "megatron-lm")
     hits = [
-        Hit({"gpus": gpus}, 0.0, seconds, memory)
+        Candidate({"gpus": gpus}, 0.0, seconds, memory)
         for gpus in (8, 16)
         for seconds in (1.0, 1.5, 2.5)
         for memory in (1.0, 2.0)

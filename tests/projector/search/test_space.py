@@ -30,7 +30,7 @@ def test_nothing_is_proposed_that_would_be_refused(seed: int) -> None:
     assert "invalid" not in many.status
     for fields in every:
         load = with_fields(made.base, fields)
-        assert not arguments.of_workload(load)
+        assert not arguments.workload_problems(load)
         assert not launch.problems(load)
 
 

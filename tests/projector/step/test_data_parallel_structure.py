@@ -17,7 +17,7 @@ from projector.hardware.types import Cluster, Fabric, GroupShape
 from projector.layers import lower
 from projector.layers.step import optimizer
 from projector.operators.types import Collective, Stream
-from projector.operators.weights import Weight, WeightSet, held
+from projector.operators.weights import Weight, WeightSet, weight_set
 from projector.projection import Projection, project
 from tests.workloads import sharded as workload
 
@@ -27,7 +27,7 @@ GB200 = catalogue.default_cluster("gb200")
 
 def held_elements(dense: int, expert: int) -> WeightSet:
     """So many elements outside and of routed experts."""
-    return held([([Weight(name="dense", rows=dense), Weight(name="experts", rows=expert, expert=True)], 1)])
+    return weight_set([([Weight(name="dense", rows=dense), Weight(name="experts", rows=expert, expert=True)], 1)])
 
 
 PART = held_elements(10**9, 4 * 10**8)

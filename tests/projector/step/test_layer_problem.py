@@ -13,7 +13,7 @@ from projector.hardware import catalogue
 from projector.intake.megatron_recipe import recipe_fields
 from projector.intake.values import Reader
 from projector.layers import lower
-from projector.memo import forget
+from projector.memo import clear_caches
 from projector.operators.types import Attention, GroupedGemm, Stream
 from projector.projection import Projection, project
 from projector.workload import zoo
@@ -83,7 +83,7 @@ def test_a_projection_is_the_same_with_and_without_those_before_it(every: int) -
     together = [tried(load) for load in loads]
     assert sum(made is not None for made in together) > 40 // every + 5
     for load, one in zip(loads, together, strict=True):
-        forget()
+        clear_caches()
         alone = tried(load)
         assert (one is None) == (alone is None)
         if one is not None and alone is not None:

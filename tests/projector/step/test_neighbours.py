@@ -17,7 +17,7 @@ from projector.mechanisms import Execution
 from projector.operators.module import Block, Module, block
 from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.projection import Projection, project
-from projector.step.neighbours import cover, pairs_up
+from projector.step.combined_1f1b import exchange_overlap, pairs_microbatches
 from projector.step.timing import CONTENTION, SLOWED, Clock
 from projector.workload.recipe import Recipe
 from tests.workloads import sharded
@@ -62,7 +62,7 @@ def clock(kernels: dict[Operator, float], messages: float) -> Clock:
 
 
 def hidden(kernels: dict[Operator, float], messages: float, delayed: bool = False) -> dict[str, float]:
-    found = cover(LAYER, clock(kernels, messages), delayed)
+    found = exchange_overlap(LAYER, clock(kernels, messages), delayed)
     return {name: seconds * (1 + SLOWED) for name, (seconds, _) in {**found.forward, **found.backward}.items()}
 
 
@@ -126,10 +126,10 @@ def test_a_replayed_forward_shows_its_exchanges() -> None:
 
 def test_a_pipeline_without_virtual_stages_pairs_nothing() -> None:
     shape = {"micro_batch_size": 1, "global_batch_size": 8, "seq_length": 8, "overlap_moe_expert_parallel_comm": True}
-    assert pairs_up(Recipe(**shape))
-    assert pairs_up(Recipe(**shape, pp=2, vpp=2))
-    assert not pairs_up(Recipe(**shape, pp=2))
-    assert not pairs_up(replace(Recipe(**shape), overlap_moe_expert_parallel_comm=False))
+    assert pairs_microbatches(Recipe(**shape))
+    assert pairs_microbatches(Recipe(**shape, pp=2, vpp=2))
+    assert not pairs_microbatches(Recipe(**shape, pp=2))
+    assert not pairs_microbatches(replace(Recipe(**shape), overlap_moe_expert_parallel_comm=False))
 
 
 def test_the_first_forward_and_the_last_backward_of_a_step_show_their_exchange() -> None:
@@ -151,7 +151,7 @@ def test_no_step_knows_an_operator_by_its_name(dispatcher: str, monkeypatch: pyt
         how = {"moe_token_dispatcher_type": dispatcher, "overlap_moe_expert_parallel_comm": True}
         if dispatcher in ("deepep", "hybridep"):
             how |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": dispatcher}
-        memo.forget()  # what an earlier projection built
+        memo.clear_caches()  # what an earlier projection built
         return project(sharded("deepseek_v2_lite", ep=8, global_batch_size=512, **how), H100)
 
     def other(

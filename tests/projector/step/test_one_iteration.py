@@ -17,7 +17,7 @@ from projector.mechanisms import Execution
 from projector.operators.types import Collective, Gemm, GroupedGemm, Operator, Stream
 from projector.projection import project
 from projector.step.cycle import rank_figures
-from projector.step.one_iteration import limit
+from projector.step.loop_gathers import limit
 from projector.step.priced import priced
 from projector.step.stages import _hidden_share, parts
 from projector.step.timing import Clock

@@ -11,7 +11,7 @@ from projector.kernels.settings import DEFAULT
 from projector.projection import Projection, project
 from projector.step.priced import priced
 from projector.step.run import Step
-from projector.step.straggler import Slow, disturbed
+from projector.step.straggler import Stragglers, with_stragglers
 from tests.workloads import sharded
 
 H100 = catalogue.default_cluster("h100_sxm")
@@ -31,7 +31,7 @@ def made(**changes: object) -> Projection:
 
 
 def after(made: Projection, **slow: dict[object, float]) -> tuple[Step, Step]:
-    return disturbed(made.resolved, made.cluster, "simulate", DEFAULT, Slow(**slow))  # type: ignore[arg-type]
+    return with_stragglers(made.resolved, made.cluster, "simulate", DEFAULT, Stragglers(**slow))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("run", RUNS)

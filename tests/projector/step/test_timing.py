@@ -16,9 +16,9 @@ from projector.layers.lower import layer
 from projector.mechanisms import Execution
 from projector.operators.types import Attention, Collective, Gemm, HostWork, Operator, Stream
 from projector.projection import project
-from projector.step.slowest import slowed, slowest
+from projector.step.slowest_chip import slowed, slowest
 from projector.step.stages import compute_operators, parts, stage_time
-from projector.step.timing import CONTENTION, SLOWED, Clock, Phase, Segment, apart, chain
+from projector.step.timing import CONTENTION, SLOWED, Clock, Phase, Segment, join, join_separate
 from projector.workload import zoo
 from projector.workload.composition import compositions
 from projector.workload.recipe import Recipe
@@ -71,7 +71,7 @@ def test_a_drained_device_waits_for_its_first_kernels() -> None:
     assert drained.host_excess == pytest.approx(1.0)
     free = clock({a: 500.0, b: 0.1}).phase([a, b])
     assert replace(free, drained=True).seconds == free.seconds
-    assert apart(drained, phase).seconds - apart(phase, phase).seconds == pytest.approx(1.0)
+    assert join_separate(drained, phase).seconds - join_separate(phase, phase).seconds == pytest.approx(1.0)
 
 
 def test_a_phase_lasts_longer_than_either_where_its_device_and_host_are_alike() -> None:
@@ -136,7 +136,7 @@ def test_a_phase_is_never_shorter_than_its_compute_or_its_communication(seconds:
 def test_a_chain_is_the_sum_without_a_host(n: int) -> None:
     a = stream("a")
     one = clock({a: 0.25}, comm=0.5).phase([a, comm()])
-    whole = chain([one] * n)
+    whole = join([one] * n)
     assert whole.seconds == pytest.approx(n * one.seconds)
     assert whole.exposed["tp"] == pytest.approx(n * 0.5)
 
@@ -147,10 +147,10 @@ segments = st.lists(st.floats(0.0, 1.0), min_size=5, max_size=5).map(lambda each
 @given(st.lists(segments, min_size=1, max_size=3), st.integers(1, 9))
 def test_a_repeated_phase_is_its_chain(parts: list[Segment], n: int) -> None:
     one = Phase(tuple(parts), 0.5, {"tp": 0.25}, 0.125, 2.0)
-    there, whole = one.repeated(n), chain([one] * n)
+    there, whole = one.repeated(n), join([one] * n)
     assert sum(s.host * s.times for s in there.segments) == pytest.approx(sum(s.host for s in whole.segments))
     for figure in ("compute", "device", "exposed", "measured", "wait", "seconds", "saved"):
-        assert getattr(chain([there]), figure) == pytest.approx(getattr(whole, figure))
+        assert getattr(join([there]), figure) == pytest.approx(getattr(whole, figure))
 
 
 @given(st.floats(0.0, 1e-3), st.floats(1e-13, 1e-9), st.floats(1e-16, 1e-12))

@@ -18,7 +18,7 @@ from projector.hardware.scaled import SCALES
 from projector.hardware.types import Cluster
 from projector.kernels import settings
 from projector.projection import Projection
-from projector.settle.workload import settled
+from projector.settle.workload import settle_checked
 from projector.step.work import BlockWork, works
 from projector.workload import zoo
 from tests.workloads import workload
@@ -27,7 +27,7 @@ H100 = catalogue.default_cluster("h100_sxm")
 
 
 def table(model: str = "llama3.1_8b", gpus: int = 8, cluster: Cluster = H100, **recipe: Any) -> dict[str, BlockWork]:
-    resolved = settled(workload(model, gpus, **recipe), cluster, published=False)
+    resolved = settle_checked(workload(model, gpus, **recipe), cluster, published=False)
     found = works(resolved, cluster, of(cluster.gpu), "simulate", settings.DEFAULT)
     return {each.name: each for each in found}
 

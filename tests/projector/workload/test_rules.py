@@ -9,10 +9,10 @@ from tabled import tabled
 
 from projector.settle import launch
 from projector.workload import rules, zoo
-from projector.workload.checks import CHOICES
 from projector.workload.recipe import Recipe
 from projector.workload.rule import Rule
 from projector.workload.validate import LAYOUT_SIZES
+from projector.workload.value_checks import CHOICES
 from projector.workload.workload import Workload
 
 EVERY: dict[Rule, None] = dict.fromkeys(

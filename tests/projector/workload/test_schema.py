@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
 
-from projector.workload import checks, zoo
-from projector.workload.declared import AFFECTS, SAME, about_of
+from projector.workload import value_checks, zoo
+from projector.workload.field_facts import AFFECTS, SAME, about_of
 from projector.workload.fields import field_of, fields
 from projector.workload.lora import LoRA
 from projector.workload.moe_layer_freq import expand
@@ -163,7 +163,7 @@ def test_what_is_declared_is_what_is_checked_shown_and_hinted() -> None:
         )  # schedules name themselves
         assert (field.help, field.choices) == (told.help, words)
         assert all(field_of(each) is field for each in (name, *told.names.get("megatron", ()), *told.also))
-        assert checks.CHOICES.get(name, ()) == words
+        assert value_checks.CHOICES.get(name, ()) == words
         if field.kind in (int, float) and not field.many:
             for value in (told.most, told.most + 1, told.least, told.least - 1):
                 _, problems = parse_recipe({**SIZES, name: field.kind(value)}, "f")

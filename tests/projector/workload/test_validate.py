@@ -12,11 +12,11 @@ from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.pipeline.schedules import names as schedule_names
 from projector.workload import zoo
-from projector.workload.checks import CHOICES
 from projector.workload.model import Model, MoE, decoder
 from projector.workload.parameters import count, layer
 from projector.workload.recipe import Recipe
 from projector.workload.validate import problems
+from projector.workload.value_checks import CHOICES
 from projector.workload.workload import Workload
 
 GOOD = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096}

@@ -44,7 +44,7 @@ _OTHERS = 0o077
 
 
 @dataclass(frozen=True)
-class Shelf(Generic[T]):
+class CachedValues(Generic[T]):
     """Values of one kind: ``name`` begins the names of their files, ``holds`` is their type."""
 
     name: str

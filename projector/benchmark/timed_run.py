@@ -96,7 +96,7 @@ def _by_torch(asked: Asked, source: str) -> bool:
     return asked.workload.recipe.precision not in WIDE and not source.startswith("megatron")
 
 
-class Ran:
+class TimedRun:
     """The run that was timed, priced by the models that price the whole one. The host has no part in a difference
     between the two: it is in what was timed."""
 

@@ -15,7 +15,7 @@ _LONGEST = 64  # characters of a name
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class RunMark:
     side: Side
     letter: str
     label: str
@@ -23,12 +23,12 @@ class Look:
     marker: str
 
 
-def looks(sides: Sequence[Side]) -> list[Look]:
+def looks(sides: Sequence[Side]) -> list[RunMark]:
     def short(name: str) -> str:
         return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2 - 1]}…{name[-_LONGEST // 2 :]}"
 
     return [
-        Look(side=side, letter=chr(ord("A") + i), label=short(side.name), colour=colour, marker=marker)
+        RunMark(side=side, letter=chr(ord("A") + i), label=short(side.name), colour=colour, marker=marker)
         for i, side in enumerate(sides)
         for colour, marker in (plot.LIGHT.mark(i),)
     ]
@@ -49,5 +49,5 @@ def empty(axes: Any, text: str) -> None:
     axes.set_yticks([])
 
 
-def without(found: Sequence[Look], what: str) -> str:
+def without(found: Sequence[RunMark], what: str) -> str:
     return f" (no {what}: {', '.join(look.letter for look in found)})" if found else ""

@@ -29,14 +29,14 @@ Hidden = Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Cover:
+class ExchangeOverlap:
     """The overlap of exchanges, by name: (hidden seconds of the exchange, seconds that the compute beside it loses)."""
 
     forward: Hidden = field(default_factory=dict)
     backward: Hidden = field(default_factory=dict)
 
 
-def pairs_up(recipe: Recipe) -> bool:
+def pairs_microbatches(recipe: Recipe) -> bool:
     """Returns whether forwards run beside backwards: without a pipeline, with virtual stages (Megatron-LM requires
     them), or in a schedule that is made of such pairs."""
     if not recipe.overlap_moe_expert_parallel_comm:
@@ -45,13 +45,13 @@ def pairs_up(recipe: Recipe) -> bool:
     return several or pipeline.generator(pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)).pairs
 
 
-def pipelined(recipe: Recipe) -> bool:
+def schedule_pairs(recipe: Recipe) -> bool:
     """Returns whether the schedule of a pipeline decides which forwards and backwards have a partner."""
-    return pairs_up(recipe) and recipe.pp > 1
+    return pairs_microbatches(recipe) and recipe.pp > 1
 
 
-@mechanism(off=lambda *_: Cover())
-def cover(block: Block, clock: Clock, delayed: bool) -> Cover:
+@mechanism(off=lambda *_: ExchangeOverlap())
+def exchange_overlap(block: Block, clock: Clock, delayed: bool) -> ExchangeOverlap:
     """Returns what the exchanges of ``block`` hide behind a neighbour of the same kind; nothing without exchange.
 
     ``delayed``: ``delay_wgrad_compute``. Compute stretches by :data:`projector.step.timing.CONTENTION`, an exchange by
@@ -61,7 +61,7 @@ def cover(block: Block, clock: Clock, delayed: bool) -> Cover:
     dispatch, combine = (_exchanges(forward, block, role) for role in ("dispatch", "combine"))
     combine_back, dispatch_back = (_exchanges(backward, block, role) for role in ("combine", "dispatch"))
     if not (dispatch and combine and combine_back and dispatch_back):
-        return Cover()
+        return ExchangeOverlap()
 
     def work(ops: Sequence[Operator]) -> float:
         return clock.work(ops) * (1.0 + CONTENTION)
@@ -80,7 +80,7 @@ def cover(block: Block, clock: Clock, delayed: bool) -> Cover:
     right = _column(_seconds(combine, clock), work(outer))
     exchanges = _seconds(dispatch, clock), _seconds(dispatch_back, clock)
     middle = _middle(exchanges, work(inputs), work(gradients), work(experts), delayed)
-    return Cover(
+    return ExchangeOverlap(
         forward=_spread(dispatch, middle[0], clock) | _spread(combine, right, clock),
         backward=_spread(dispatch_back, middle[1], clock) | _spread(combine_back, left, clock),
     )

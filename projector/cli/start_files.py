@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from projector.cli.patch import patched
-from projector.errors import InputError, Problem, Unsupported, adding_to, raise_all
+from projector.errors import InputError, Problem, Unsupported, collecting_into, raise_all
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
 from projector.search import axes, launchable
@@ -25,7 +25,7 @@ from projector.workload.workload import Workload
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
     from projector.io.table import Line
-    from projector.search.found import Found
+    from projector.search.found import SearchResult
 
 #: Kinds of files by the word that asks for one, with the name that it gets; a path of such an ending asks for its kind, too.
 NAMES: Mapping[str, str] = {
@@ -90,7 +90,7 @@ def write(words: Sequence[str], case: Case, load: Workload, options: argparse.Na
             problems.append(Problem("--write", "", word, expected))
             continue
         path = Path(NAMES[kind] if word in NAMES else word)
-        with adding_to(problems):
+        with collecting_into(problems):
             patch = kind == "patch"
             texts[path] = patched(case, load, options) if patch else _checked(kind, path.name, case, load, options)
     raise_all(problems)
@@ -101,7 +101,7 @@ def write(words: Sequence[str], case: Case, load: Workload, options: argparse.Na
     return tuple(texts)
 
 
-def write_best(case: Case, found: Found, options: argparse.Namespace) -> tuple[tuple[Path, ...], str]:
+def write_best(case: Case, found: SearchResult, options: argparse.Namespace) -> tuple[tuple[Path, ...], str]:
     """Writes the best configuration of ``found`` for which the requested files have words, and says which it is where
     it is not the best of all. Raises :class:`InputError` as :func:`write` of the best, where the files have words for
     none that is nearly as good."""

@@ -13,9 +13,9 @@ from math import sqrt
 from projector.collectives.bounds import bandwidth_bound
 from projector.collectives.constants import constants
 from projector.collectives.model import costs, seconds_of
-from projector.collectives.nccl_tests import Swept
+from projector.collectives.nccl_tests import CollectiveTest
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, adding_to, raise_all
+from projector.errors import InputError, Problem, collecting_into, raise_all
 from projector.hardware.types import Cluster, GroupShape
 
 SHORTEST = 2**20  # bytes: below it a time is latency
@@ -24,13 +24,13 @@ _ALONE, _NVLS = "link.inter.alone", "link.nvls"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class MeasuredShare:
     """The constant ``name`` and its ``share`` of the link rate, as ``swept`` implies it; ``before``: the cluster's own."""
 
     name: str
     share: float
     before: float
-    swept: Swept
+    swept: CollectiveTest
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class Shares:
     """The ``cluster`` with every share of ``told``; ``notes``: what a test says besides, or why it implies no share."""
 
     cluster: Cluster
-    told: tuple[Told, ...]
+    told: tuple[MeasuredShare, ...]
     notes: tuple[str, ...]
 
 
-def shape_of(swept: Swept, cluster: Cluster) -> GroupShape:
+def shape_of(swept: CollectiveTest, cluster: Cluster) -> GroupShape:
     """Returns the ranks of a test on the cluster's nodes. Raises InputError where a host has more ranks than GPUs."""
     per_host = swept.ranks // swept.hosts
     if per_host > cluster.gpus_per_host:
@@ -52,7 +52,7 @@ def shape_of(swept: Swept, cluster: Cluster) -> GroupShape:
     return GroupShape(swept.ranks, min(swept.ranks, per_host * hosts))
 
 
-def modelled(swept: Swept, cluster: Cluster, nbytes: float) -> float:
+def modelled(swept: CollectiveTest, cluster: Cluster, nbytes: float) -> float:
     """Returns the seconds that the model gives a test at a size, by the algorithm that the test forced, if it can run."""
     shape = shape_of(swept, cluster)
     runnable = {cost.algorithm.partition(".")[0] for cost in costs(swept.kind, shape, cluster)}
@@ -60,11 +60,11 @@ def modelled(swept: Swept, cluster: Cluster, nbytes: float) -> float:
     return float(seconds_of(swept.kind, nbytes, shape, cluster, algorithm=forced))
 
 
-def told(tests: Iterable[Swept], cluster: Cluster) -> Shares:
+def told(tests: Iterable[CollectiveTest], cluster: Cluster) -> Shares:
     """Returns every share that the tests imply, inside nodes first. Where several tests concern one constant the longest
     message decides, then the most nodes. Raises InputError with every test that the cluster's links cannot carry."""
     problems: list[Problem] = []
-    shares: dict[str, Told] = {}
+    shares: dict[str, MeasuredShare] = {}
     notes: list[str] = []
     original = cluster
     for swept in _ordered(tests, cluster):
@@ -77,28 +77,28 @@ def told(tests: Iterable[Swept], cluster: Cluster) -> Shares:
         name = _constant_of(swept, cluster)
         if name in shares:
             continue
-        with adding_to(problems):
+        with collecting_into(problems):
             share = _solve(name, swept, cluster)
             if share is None:
                 notes.append(f"{swept.where}: something else than {name} binds it, so it tells nothing of that")
                 continue
-            shares[name] = Told(name, share, _share(name, original), swept)
+            shares[name] = MeasuredShare(name, share, _share(name, original), swept)
             cluster = _with_share(name, share, cluster)
     raise_all(problems)
     return Shares(cluster, tuple(shares.values()), tuple(notes))
 
 
-def _ordered(tests: Iterable[Swept], cluster: Cluster) -> list[Swept]:
+def _ordered(tests: Iterable[CollectiveTest], cluster: Cluster) -> list[CollectiveTest]:
     """Sorts tests: inside nodes first, all-reduce first (others fall back on it), then longest message, most nodes."""
 
-    def order(swept: Swept) -> tuple[bool, bool, float, int]:
+    def order(swept: CollectiveTest) -> tuple[bool, bool, float, int]:
         nodes = shape_of(swept, cluster).nodes
         return nodes > 1, swept.kind != "all_reduce", -swept.longest[0], -nodes
 
     return sorted(tests, key=order)
 
 
-def _constant_of(swept: Swept, cluster: Cluster) -> str:
+def _constant_of(swept: CollectiveTest, cluster: Cluster) -> str:
     """Returns the constant on which the time of a test's longest message depends."""
     shape = shape_of(swept, cluster)
     level = "intra" if shape.nodes == 1 else "inter"
@@ -111,11 +111,11 @@ def _constant_of(swept: Swept, cluster: Cluster) -> str:
     return _NVLS if level == "intra" and _reduces_in_switch(swept, cluster) else f"link.{level}"
 
 
-def _reduces_in_switch(swept: Swept, cluster: Cluster) -> bool:
+def _reduces_in_switch(swept: CollectiveTest, cluster: Cluster) -> bool:
     return cluster.intra.in_switch_reduction and swept.ranks > 2 and swept.algorithm in ("", "nvls")
 
 
-def _no_faster_than_rings(swept: Swept, cluster: Cluster) -> bool:
+def _no_faster_than_rings(swept: CollectiveTest, cluster: Cluster) -> bool:
     """Returns whether an all-reduce that the switch may run was no faster than rings are, in a node, or between two
     nodes over the whole link, which an exchange of halves would beat by far."""
     shape, (nbytes, seconds) = shape_of(swept, cluster), swept.longest
@@ -125,7 +125,7 @@ def _no_faster_than_rings(swept: Swept, cluster: Cluster) -> bool:
     return float(seconds_of("all_reduce", nbytes, shape, full_rate, algorithm="ring")) <= seconds
 
 
-def _exchanges_halves(swept: Swept, shape: GroupShape, cluster: Cluster) -> bool:
+def _exchanges_halves(swept: CollectiveTest, shape: GroupShape, cluster: Cluster) -> bool:
     """Returns whether two nodes, with sums in the switch, need half of a ring's line: links inside mostly bind."""
     return swept.kind == "all_reduce" and shape.nodes == 2 and shape.fewest > 1 and _reduces_in_switch(swept, cluster)
 
@@ -141,7 +141,7 @@ def _with_share(name: str, share: float, cluster: Cluster) -> Cluster:
     return replace(cluster, overrides={**cluster.overrides, name: share})
 
 
-def _solve(name: str, swept: Swept, cluster: Cluster) -> float | None:
+def _solve(name: str, swept: CollectiveTest, cluster: Cluster) -> float | None:
     """Returns the share under which the model takes as long as the longest message took; None where no share gives that.
 
     Raises InputError for a message faster than any algorithm over the cluster's links, and for one a thousand times slower.

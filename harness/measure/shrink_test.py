@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
-from harness.measure.closed import Trained
 from harness.measure.log import Disturbed
+from harness.measure.train_plan import Trained
 from harness.predictors.live import Here
 from harness.score.gate import SHRINK, Check
 from projector.benchmark.processes import cores
@@ -17,7 +17,7 @@ from projector.dataclass import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shrunk:
+class ShrinkTest:
     """The shrink test of a run. ``error``: projected step over that of the training on both sides of the timings, less
     one; ``by``: disturbances of either; ``full``: the ranks took all cores, so that every other program disturbs them."""
 
@@ -48,15 +48,15 @@ def _doubt(step: Sequence[float]) -> float:
     return 1.645 * 1.253 / 1.349 * spread / math.sqrt(max(samples, 1))
 
 
-def judged(done: Trained, alone: Here, asked: Asked | None) -> Shrunk:
+def judged(done: Trained, alone: Here, asked: Asked | None) -> ShrinkTest:
     """Tests a training; ``asked``: the timings made for ``alone``. Raises as ``alone.project``."""
     step = alone.project(done.job.workload).step_seconds
     error = step / statistics.fmean(done.rounds) - 1.0
     full = alone.device == "cpu" and done.job.workload.gpus >= cores()
-    return Shrunk(id=done.job.id, error=error, by=disturbed(done, asked), full=full)
+    return ShrinkTest(id=done.job.id, error=error, by=disturbed(done, asked), full=full)
 
 
-def confirmed(first: Shrunk, limit: float, again: Callable[[], Shrunk]) -> Shrunk:
+def confirmed(first: ShrinkTest, limit: float, again: Callable[[], ShrinkTest]) -> ShrinkTest:
     """Returns ``first``; where it is off by more than ``limit`` and nothing seemed to disturb it, with its distance from
     ``again``: an error of the model repeats."""
     if abs(first.error) <= limit or first.by.most > limit:
@@ -64,7 +64,7 @@ def confirmed(first: Shrunk, limit: float, again: Callable[[], Shrunk]) -> Shrun
     return replace(first, by=replace(first.by, again=abs(again().error - first.error)))
 
 
-def check(suite: str, limit: float, found: Sequence[Shrunk]) -> Check:
+def check(suite: str, limit: float, found: Sequence[ShrinkTest]) -> Check:
     """Returns a check that fails where a projected step is off by more than ``limit``; it is inconclusive where the
     measurements were disturbed by more than that."""
     clear = [test for test in found if test.by.most <= limit]

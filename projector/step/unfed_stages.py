@@ -22,7 +22,7 @@ _ALL_ON_ONE = 1e9  # dispersion of expert loads beyond which the fullest rank ha
 
 
 @mechanism(off=None)
-def idle(resolved: Resolved) -> Resolved | None:
+def fed_with_zeros(resolved: Resolved) -> Resolved | None:
     """Returns the run as a stage without input executes it; None where such a stage waits or its experts take no more."""
     recipe, model = resolved.workload.recipe, resolved.workload.model
     computes = resolved.execution.pipeline.idle_stages_compute and recipe.pp > 1 and model.moe is not None

@@ -26,7 +26,7 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class RunVerdict:
     """A run with its verdict. ``made``: the projection; ``found``: the expected step; ``causes``: factors of the step by
     cause that explain the gap best, whose product is :attr:`ratio`; ``spans``: parts that the log timed; ``doubts``: on
     the log itself; ``refused``: why nothing can be said."""
@@ -70,7 +70,7 @@ class Judged:
         return most if (most.measured - most.expected) / missing >= 0.5 else None
 
 
-def values(every: Sequence[Judged]) -> list[dict[str, Any]]:
+def values(every: Sequence[RunVerdict]) -> list[dict[str, Any]]:
     """Returns the verdicts as values for JSON: seconds, factors."""
     return [
         {"run": judged.name, "verdict": judged.verdict or None, "reason": judged.refused or None}

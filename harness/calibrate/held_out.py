@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.calibrate import fit, learn
 from harness.calibrate.conditioned import Conditioned
-from harness.calibrate.learn import NORMAL, Left
+from harness.calibrate.learn import NORMAL, LeftOutRow
 from harness.contracts.estimates import Estimate, Observation
 from projector.dataclass import dataclass
 from projector.effects import Prior
@@ -62,7 +62,7 @@ def all_in(known: Conditioned, asked: Sequence[Observation]) -> dict[str, Estima
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged(Left):
+class JudgedRow(LeftOutRow):
     """A row that was left out, with ``half``: half width of its 90 % interval in ln."""
 
     half: float
@@ -82,9 +82,9 @@ class Judgement:
     """Rows judged by others: first looks (:func:`unseen`), and rows as they are projected today without (:func:`seen`)
     and with others of their source (:func:`known`)."""
 
-    unseen: Sequence[Judged]
-    seen: Sequence[Judged]
-    known: Sequence[Judged]
+    unseen: Sequence[JudgedRow]
+    seen: Sequence[JudgedRow]
+    known: Sequence[JudgedRow]
 
 
 def judged(rows: Sequence[Observation], looks: Sequence[Observation], posterior: Posterior) -> Judgement:
@@ -92,10 +92,10 @@ def judged(rows: Sequence[Observation], looks: Sequence[Observation], posterior:
     return Judgement(unseen=unseen(rows, looks), seen=seen(rows, posterior), known=known(rows, posterior))
 
 
-def unseen(rows: Sequence[Observation], looks: Sequence[Observation]) -> list[Judged]:
+def unseen(rows: Sequence[Observation], looks: Sequence[Observation]) -> list[JudgedRow]:
     """Judges first looks, each by variances and a width of other sources' first looks, and by no row of its source."""
     names = sorted({row.source for row in looks})
-    judged: list[Judged] = []
+    judged: list[JudgedRow] = []
     start: Prior | None = None
     for part in range(FOLDS):
         in_part = frozenset(names[part::FOLDS])
@@ -106,26 +106,26 @@ def unseen(rows: Sequence[Observation], looks: Sequence[Observation]) -> list[Ju
     return judged
 
 
-def _judged(left: Left, tails: tuple[float, float]) -> Judged:
-    values = {field.name: getattr(left, field.name) for field in fields(Left)}
+def _judged(left: LeftOutRow, tails: tuple[float, float]) -> JudgedRow:
+    values = {field.name: getattr(left, field.name) for field in fields(LeftOutRow)}
     half = min(tails[left.own > 0] * left.deviation, tails[0] * left.before)  # more runs never widen
-    return Judged(**values, half=half)
+    return JudgedRow(**values, half=half)
 
 
-def seen(rows: Sequence[Observation], known: Posterior) -> list[Judged]:
+def seen(rows: Sequence[Observation], known: Posterior) -> list[JudgedRow]:
     """Judges open rows as they are projected today, each without any row of its source."""
     rows_left = learn.left_out(Conditioned.of(rows, prior_of(known)), rows, counts=())
     return [_judged(row, known.tail) for row in rows_left]
 
 
-def known(rows: Sequence[Observation], posterior: Posterior) -> list[Judged]:
+def known(rows: Sequence[Observation], posterior: Posterior) -> list[JudgedRow]:
     """Judges rows of sources with :data:`FEW` or more as projected today, by all others, those of their source included."""
     conditioned = Conditioned.of(rows, prior_of(posterior))
     number = Counter(row.source for row in conditioned.rows)
     alone = {r.row.run_id: r.deviation for r in learn.left_out(conditioned, conditioned.rows, counts=())}
     return [
         _judged(
-            Left(
+            LeftOutRow(
                 row=row,
                 expected=row.log_ratio - error,
                 deviation=deviation,

@@ -11,11 +11,11 @@ from projector.errors import InputError, Problem
 from projector.hardware import tpe_file
 from projector.hardware.gpu_file import read_gpu
 from projector.hardware.types import Cluster
-from projector.hardware.yaml_file import SUFFIXES, described
+from projector.hardware.yaml_file import SUFFIXES, read_described
 
 
 @dataclass(frozen=True)
-class Placed:
+class UserCluster:
     """A GPU in a cluster whose ``taken`` part is that of ``like``; ``stated``: a file of the user says so."""
 
     cluster: Cluster
@@ -26,12 +26,12 @@ class Placed:
 
 def is_cluster(path: str) -> bool:
     """Returns whether the file describes a cluster (it names a GPU) rather than a GPU. Raises :class:`InputError`."""
-    return "gpu" in described(Path(path))
+    return "gpu" in read_described(Path(path))
 
 
 def is_gpu(path: str) -> bool:
     """Returns whether the file describes a GPU and nothing around it. Raises :class:`InputError`."""
-    return not is_cluster(path) and not tpe_file.is_its(described(Path(path)))
+    return not is_cluster(path) and not tpe_file.is_tpe(read_described(Path(path)))
 
 
 def beside(name: str, file: str | Path) -> str:
@@ -42,7 +42,7 @@ def beside(name: str, file: str | Path) -> str:
     return str(placed) if placed.is_file() else name
 
 
-def around(path: str) -> Placed:
+def cluster_around(path: str) -> UserCluster:
     """Returns the cluster of the GPU in the YAML file ``path``, or of a system of transformer-perf-estimates (JSON).
 
     ``clusters/<file>`` beside its folder describes it where there is one (as ``projector probe`` writes them). Else it
@@ -53,14 +53,14 @@ def around(path: str) -> Placed:
     from projector.hardware import catalogue
 
     file = Path(path)
-    mapping = described(file)
-    if tpe_file.is_its(mapping):
+    mapping = read_described(file)
+    if tpe_file.is_tpe(mapping):
         described_cluster, name = tpe_file.cluster(mapping, path, file.stem)
-        return Placed(described_cluster, name, stated=False, taken="clocks, caches, kernels and hosts")
+        return UserCluster(described_cluster, name, stated=False, taken="clocks, caches, kernels and hosts")
     gpu = read_gpu(file).gpu
     beside = file.parent.parent / "clusters" / file.name
     if beside.is_file():
-        return Placed(catalogue.cluster(str(beside)), beside.name, stated=True)
+        return UserCluster(catalogue.cluster(str(beside)), beside.name, stated=True)
     known = [catalogue.gpu(name) for name in catalogue.gpu_names() if name in catalogue.cluster_names()]
     relatives = [
         [each for each in known if each.name == (gpu.base or gpu.name)],
@@ -73,4 +73,4 @@ def around(path: str) -> Placed:
         raise InputError([Problem(path, "arch", gpu.arch, expected)])
     like = min(nearest, key=lambda each: abs(each.memory_bandwidth / gpu.memory_bandwidth - 1.0))
     usual = catalogue.default_cluster(like.name)
-    return Placed(replace(usual, gpu=gpu, name=f"{usual.name} with {gpu.name}"), usual.name, stated=False)
+    return UserCluster(replace(usual, gpu=gpu, name=f"{usual.name} with {gpu.name}"), usual.name, stated=False)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.contracts.runs import MeasuredRun
-from harness.measure import closed, launch, shrunk
-from harness.measure.closed import Trained
-from harness.measure.shrunk import Shrunk
+from harness.measure import launch, shrink_test, train_plan
+from harness.measure.shrink_test import ShrinkTest
 from harness.measure.spec import Job, Plan
+from harness.measure.train_plan import Trained
 from harness.predictors.live import Here, Live
 from harness.predictors.protocol import Predictor
 from harness.score.gate import SHRINK
@@ -80,7 +80,7 @@ class Closed:
     runs: Mapping[str, tuple[MeasuredRun, ...]] = field(default_factory=dict)
     here: Mapping[str, Here] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
-    shrunk: Mapping[str, tuple[Shrunk, ...]] = field(default_factory=dict)
+    shrunk: Mapping[str, tuple[ShrinkTest, ...]] = field(default_factory=dict)
     unclear: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def with_suite(
@@ -88,7 +88,7 @@ class Closed:
         name: str,
         here: Mapping[str, Here],
         trained: Sequence[Trained],
-        found: tuple[Shrunk, ...],
+        found: tuple[ShrinkTest, ...],
         unclear: frozenset[str],
     ) -> Closed:
         """Returns the result with the trainings of a further suite."""
@@ -129,9 +129,9 @@ class _Row:
                 if turn.turn.asked is planned[0] and turn.found:
                     place.keep(planned, turn.found)
 
-    def judged(self, done: Trained, alone: Here) -> Shrunk:
+    def judged(self, done: Trained, alone: Here) -> ShrinkTest:
         asked = self.planned.get(alone)
-        return shrunk.judged(done, alone, asked and asked[0])
+        return shrink_test.judged(done, alone, asked and asked[0])
 
 
 def close(suites: Sequence[Suite], folder: Path, told: Callable[[str], None], *, live: bool) -> Closed:
@@ -151,7 +151,7 @@ def close(suites: Sequence[Suite], folder: Path, told: Callable[[str], None], *,
 
 def _train_suite(
     suite: Suite, host: launch.Host, folder: Path, told: Callable[[str], None], live: bool, ends: float
-) -> tuple[Mapping[str, Here], tuple[Trained, ...], tuple[Shrunk, ...], frozenset[str]]:
+) -> tuple[Mapping[str, Here], tuple[Trained, ...], tuple[ShrinkTest, ...], frozenset[str]]:
     """Returns where jobs ran, the trainings, the shrink test, and the jobs that were disturbed by more than it allows."""
     # Timings of an earlier run of the suite say nothing of the machine now
     for pattern in (f"machine-*/{NAME}.cluster.yaml", "timings/*"):
@@ -160,11 +160,11 @@ def _train_suite(
     plan, limit = suite.plan, suite.gate.get("benchmark", {}).get(SHRINK) if live else None
     places = {job.id: _place(job, plan, host, folder, told) for job in plan.jobs}
     if not live:
-        return places, closed.train(plan, folder, str(suite.path), told), (), frozenset()
+        return places, train_plan.train(plan, folder, str(suite.path), told), (), frozenset()
     rows = {job.id: _row(job, places[job.id], alone=limit is not None) for job in plan.jobs}
 
     def train(some: Plan, into: Path) -> tuple[Trained, ...]:
-        return closed.train(some, into, str(suite.path), told, {id: row.asked for id, row in rows.items()})
+        return train_plan.train(some, into, str(suite.path), told, {id: row.asked for id, row in rows.items()})
 
     trained = train(plan, folder)
     if limit is not None:
@@ -186,22 +186,22 @@ def _judged(
     train: Callable[[Plan, Path], tuple[Trained, ...]],
     plan: Plan,
     folder: Path,
-) -> Shrunk:
+) -> ShrinkTest:
     """Returns the shrink test of a job; a test that fails is measured twice, and the first time kept."""
 
-    def again() -> Shrunk:
+    def again() -> ShrinkTest:
         with tempfile.TemporaryDirectory(prefix="again-", dir=folder) as scratch:
             (new,) = train(replace(plan, jobs=(row.job,)), Path(scratch))
         row.keep(new)
         return row.judged(new, alone)
 
-    result = shrunk.confirmed(row.judged(done, alone), limit, again)
+    result = shrink_test.confirmed(row.judged(done, alone), limit, again)
     row.keep(done)
     return result
 
 
 def _disturbed(done: Trained, limit: float) -> bool:
-    return shrunk.disturbed(done, None).most > limit
+    return shrink_test.disturbed(done, None).most > limit
 
 
 def _repeat_disturbed(
@@ -224,9 +224,9 @@ def _repeat_disturbed(
             tries[old.job.id] += 1
             (new,) = train(replace(plan, jobs=(old.job,)), Path(scratch))
             longest = max(longest, time.monotonic() - began)
-            if shrunk.disturbed(new, None).most < shrunk.disturbed(old, None).most:
+            if shrink_test.disturbed(new, None).most < shrink_test.disturbed(old, None).most:
                 best[old.job.id] = replace(new, path=new.path.replace(old.path))
-    closed.write(best.values(), folder)
+    train_plan.write(best.values(), folder)
     return tuple(best.values())
 
 

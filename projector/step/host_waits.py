@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from projector.step.stages import StageBlock, StageTime
 
 
-def offloads(resolved: Resolved) -> bool:
+def activations_on_host(resolved: Resolved) -> bool:
     """Returns whether activations of some layers wait in host memory."""
     recipe = resolved.workload.recipe
     return bool(recipe.cpu_offloading_num_layers or recipe.offload_modules)
@@ -24,7 +24,7 @@ def offloads(resolved: Resolved) -> bool:
 def waits_for_host(resolved: Resolved, blocks: Sequence[tuple[StageBlock, StageTime]]) -> tuple[float, float]:
     """Returns the seconds that forward and backward of a stage of these ``blocks`` wait for activations on their way to
     host memory and back: those of one layer travel while another computes (see :mod:`projector.step.offload`)."""
-    if not offloads(resolved):
+    if not activations_on_host(resolved):
         return 0.0, 0.0
     forward = backward = 0.0
     for position, (part, time) in enumerate(each for each in blocks if each[0].layers):

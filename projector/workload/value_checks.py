@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from projector.errors import Problem, nearest
 from projector.pipeline import schedules
-from projector.workload.declared import About, about_of
+from projector.workload.field_facts import About, about_of
 from projector.workload.lora import LoRA
 from projector.workload.model import MLA, Model, MoE
 from projector.workload.recipe import Recipe

@@ -17,7 +17,7 @@ from projector.kernels import backends
 
 
 @dataclass(frozen=True)
-class Beside:
+class Comparison:
     """The mean absolute relative errors over the ``rows`` of a class that ``backend`` prices too: ``ours`` (held out
     where the score is), ``theirs``, both again over products of training (``large``), and the geometric mean of theirs
     over measured."""
@@ -31,7 +31,7 @@ class Beside:
     bias: float
 
 
-def compared(score: Score, backend: str) -> list[Beside]:
+def compared(score: Score, backend: str) -> list[Comparison]:
     """Returns a line for each class of dense products on a GPU that ``backend`` knows. Raises ``InputError`` where its
     package is missing."""
     factory = backends.factory(backend)
@@ -57,7 +57,7 @@ def compared(score: Score, backend: str) -> list[Beside]:
         if both.any():
             wrong = np.abs(ratio - 1)
             lines.append(
-                Beside(
+                Comparison(
                     cls=cls,
                     rows=int(both.sum()),
                     ours=_mean(ours[members], both),

@@ -14,7 +14,7 @@ from projector.errors import InputError, NoMeasurement, Unsupported
 from projector.hardware import primus
 from projector.hardware.types import Cluster
 from projector.projection import Projection, project
-from projector.settle.workload import settled
+from projector.settle.workload import settle_checked
 from projector.workload.recipe import Recipe
 
 _OPTIONAL_FIELDS = frozenset(each.name for each in fields(Recipe) if each.default is None)
@@ -57,7 +57,7 @@ def idle_flags(case: Case, projection: Projection, overrides: Overrides) -> tupl
         change: dict[str, Any] = {key: None}
         workload = replace(case.workload, recipe=replace(recipe, **change))
         try:
-            without_flag = settled(workload, case.cluster, published=False).workload.recipe
+            without_flag = settle_checked(workload, case.cluster, published=False).workload.recipe
             chosen = getattr(projection.resolved.workload.recipe, key)
             if chosen == getattr(without_flag, key) or _figures(
                 project(workload, case.cluster, settings=case.settings)

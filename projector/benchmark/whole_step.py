@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from projector.benchmark.conditions import Live, measured_phase
 from projector.benchmark.prices import Named, Price, is_message, possible, stages_of, updates
-from projector.benchmark.ran import Ran
+from projector.benchmark.timed_run import TimedRun
 from projector.benchmark.timings import Asked, CollectiveWanted, StageWanted, Timings
 from projector.collectives.placement import groups
 from projector.dataclass import dataclass
@@ -100,7 +100,10 @@ class Compared:
 def compared(asked: Asked, timings: Timings, simulated: Projection, cluster: Cluster) -> Iterator[Compared]:
     """Yields simulated against measured seconds of one micro-batch, each kind of part once."""
     resolved = simulated.resolved
-    times, ran = _PartTimes(timings, resolved.workload.num_microbatches), Ran(resolved, asked, cluster, timings.source)
+    times, ran = (
+        _PartTimes(timings, resolved.workload.num_microbatches),
+        TimedRun(resolved, asked, cluster, timings.source),
+    )
     seen: set[str] = set()
     for stage in stages_of(resolved):
         for key, _, wanted in stage.each():
@@ -114,7 +117,7 @@ def compared(asked: Asked, timings: Timings, simulated: Projection, cluster: Clu
 
 def anchored(asked: Asked, timings: Timings, simulated: Projection, cluster: Cluster) -> Anchored:
     """Returns activations as counted while layers ran, and the peak of the whole run with that much more of them."""
-    ran, rows = Ran(simulated.resolved, asked, cluster, timings.source), dict[str, tuple[float, float]]()
+    ran, rows = TimedRun(simulated.resolved, asked, cluster, timings.source), dict[str, tuple[float, float]]()
     projected = counted = 0.0
     for stage in stages_of(simulated.resolved):
         for key, _, wanted in stage.each():
@@ -169,7 +172,7 @@ def _phases(
 ) -> dict[tuple[Operator, ...], Phase]:
     """Returns measured phases by the operators that stand for them."""
     phases: dict[tuple[Operator, ...], Phase] = {}
-    ran = Ran(replace(resolved, execution=_without_host_costs(resolved.execution)), asked, cluster, timings.source)
+    ran = TimedRun(replace(resolved, execution=_without_host_costs(resolved.execution)), asked, cluster, timings.source)
     times = _PartTimes(timings, resolved.workload.num_microbatches)
     weight_share = _weight_share(simulated)
     for stage in stages:

@@ -7,31 +7,31 @@ from collections.abc import Callable, Hashable, Iterable
 from projector.frameworks.types import Resolved
 from projector.kernels.protocol import KernelModel
 from projector.operators.types import Collective
-from projector.step.neighbours import pairs_up
-from projector.step.slowest import slowed
+from projector.step.combined_1f1b import pairs_microbatches
+from projector.step.slowest_chip import slowed
 from projector.step.stages import (
     StageBlock,
     StageTime,
-    after_exchange,
-    assembled,
-    awaited,
     block_time,
     compute_operators,
     counted_names,
     counted_parts,
     splits,
+    stage_from_blocks,
+    synchronises_after_exchange,
+    with_host_waits,
 )
 from projector.step.timing import Clock
 from projector.workload.composition import Composition
 
 
-def switches_of(resolved: Resolved) -> Hashable:
+def block_switches(resolved: Resolved) -> Hashable:
     """Returns what the time of a block depends on beside what modules see and how groups lie."""
     recipe, sharing = resolved.workload.recipe, resolved.execution.data_parallel
     return (
-        pairs_up(recipe),
+        pairs_microbatches(recipe),
         splits(recipe),
-        after_exchange(resolved),
+        synchronises_after_exchange(resolved),
         bool(recipe.defer_embedding_wgrad_compute) and recipe.pp > 1,
         bool(recipe.overlap_grad_reduce),
         sharing.gathers_every_microbatch(recipe),
@@ -39,16 +39,16 @@ def switches_of(resolved: Resolved) -> Hashable:
     )
 
 
-def travels(resolved: Resolved) -> bool:
+def moves_every_microbatch(resolved: Resolved) -> bool:
     """Returns whether weights or gradients travel with every micro-batch."""
     recipe, sharing = resolved.workload.recipe, resolved.execution.data_parallel
     return sharing.gathers_every_microbatch(recipe) or sharing.reduces_every_microbatch(resolved.workload)
 
 
-class Layers:
+class BlockTimes:
     """The blocks (``parts``) of virtual stages of these ``kinds`` and their ``times``, by name
     (:func:`projector.step.stages.counted_names`). Operators are priced once, through one vectorised call. ``slowest``:
-    time of a product on the slowest chip over that on a usual one (:mod:`projector.step.slowest`)."""
+    time of a product on the slowest chip over that on a usual one (:mod:`projector.step.slowest_chip`)."""
 
     def __init__(
         self,
@@ -76,10 +76,12 @@ class Layers:
     def stage(self, kind: Composition) -> tuple[tuple[StageBlock, ...], StageTime]:
         """Returns the blocks of a virtual stage of ``kind``, one of ``kinds``, in order, and its times of a micro-batch."""
         names = counted_names(kind)
-        stage_time = assembled(self._run, [(self.times[name], number) for name, number in names], dict(names))
+        stage_time = stage_from_blocks(self._run, [(self.times[name], number) for name, number in names], dict(names))
         in_order = [name for name, number in names for _ in range(number)]
         parts = tuple(self.parts[name] for name in in_order)
-        return parts, awaited(self._run, stage_time, [(self.parts[name], self.times[name]) for name in in_order])
+        return parts, with_host_waits(
+            self._run, stage_time, [(self.parts[name], self.times[name]) for name in in_order]
+        )
 
 
 def added(time: StageTime) -> tuple[tuple[float, float], ...]:
