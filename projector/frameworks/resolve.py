@@ -88,7 +88,7 @@ def _made(workload: Workload, vendor: str, arch: str, host: str, published: bool
         for name in ((*framework.uncertain, *usual) if published else ())
         if getattr(workload.recipe, name) is None and getattr(recipe, name) is not None
     )
-    execution = _one(_attention(Execution.of(**behaviour).run_by(recipe), workload, recipe, arch))
+    execution = _one(_attention(Execution.of(**behaviour).configured_by(recipe), workload, recipe, arch))
     return Resolved(workload=dataclasses.replace(workload, recipe=recipe), execution=execution, assumed=assumed)
 
 

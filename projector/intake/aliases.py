@@ -58,5 +58,7 @@ def renamings(framework: str) -> Mapping[str, str]:
     """What ``framework`` calls a recipe field, and Megatron-LM's argument for it."""
     told = [each for each in about_of(Recipe).values() if framework in each.names]
     return {
-        name: (*each.names.get("megatron", ()), *each.told_by)[0] for each in told for name in each.names[framework]
+        name: (*each.names.get("megatron", ()), *each.derived_from)[0]
+        for each in told
+        for name in each.names[framework]
     }

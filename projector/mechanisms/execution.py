@@ -59,17 +59,17 @@ class Execution(HashedOnce):
         chosen: dict[str, Any] = {place: _chosen(getattr(self, place), place, how) for place, how in stated.items()}
         return replace(self, **chosen)
 
-    def run_by(self, recipe: Recipe) -> Execution:
+    def configured_by(self, recipe: Recipe) -> Execution:
         """Returns the execution with the parameters and strategies that words of ``recipe`` name."""
         return replace(
             self,
-            kernels=self.kernels.run_by(recipe),
-            data_parallel=of_degree(self.data_parallel.run_by(recipe), recipe.data_parallel_sharding),
+            kernels=self.kernels.configured_by(recipe),
+            data_parallel=of_degree(self.data_parallel.configured_by(recipe), recipe.data_parallel_sharding),
             dispatch=of_recipe(self.dispatch, recipe),
-            fusion=self.fusion.run_by(recipe),
-            runtime=self.runtime.run_by(recipe),
-            recompute=self.recompute.run_by(recipe),
-            allocator=self.allocator.run_by(recipe),
+            fusion=self.fusion.configured_by(recipe),
+            runtime=self.runtime.configured_by(recipe),
+            recompute=self.recompute.configured_by(recipe),
+            allocator=self.allocator.configured_by(recipe),
         )
 
     def host_seconds(self, op: Operator) -> float:

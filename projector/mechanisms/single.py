@@ -26,7 +26,7 @@ class Kernels(Strategy):
     built: str = ""
     grouped: str = "multi_stream"
 
-    def run_by(self, recipe: Recipe) -> Kernels:
+    def configured_by(self, recipe: Recipe) -> Kernels:
         """Returns the libraries with the FlashAttention that a recipe names."""
         named = recipe.attention_backend in ("fa2", "fa3", "fa4")
         return self.evolve({"attention": recipe.attention_backend}) if named else self
@@ -73,7 +73,7 @@ class Recompute(Strategy):
     keeps_magnitudes: bool = False
     keeps_exchanged: bool = False
 
-    def run_by(self, recipe: Recipe) -> Recompute:
+    def configured_by(self, recipe: Recipe) -> Recompute:
         if not recipe.torch_compile:
             return self
         # a compiled layer is one Function, whose backward reads no magnitudes

@@ -129,7 +129,7 @@ class Generator:
     that a framework runs in its place for several chunks a rank, and for one. ``multiples``: what ``pp``, ``vpp`` and
     ``microbatches`` must be multiples of. ``gap(schedule, costs, makespan)``: share of the makespan by which no order
     could be shorter, for orders that are searched for. ``pairs``: made for forwards that run beside backwards.
-    ``run_by``: the families of frameworks that run it as it is (:mod:`projector.settle.launch`).
+    ``configured_by``: the families of frameworks that run it as it is (:mod:`projector.settle.launch`).
     """
 
     name: str
@@ -146,7 +146,7 @@ class Generator:
     multiples: Mapping[str, int] = field(default_factory=dict)
     gap: Callable[[Schedule, Costs, float], float] | None = None
     pairs: bool = False
-    run_by: tuple[str, ...] = ()
+    configured_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

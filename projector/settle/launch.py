@@ -84,7 +84,7 @@ def unsupported_by_framework(workload: Workload) -> tuple[str, ...]:
 
 def _schedules_run_by(kind: str, tuned: bool = True) -> tuple[str, ...]:
     generators = ((name, pipeline.generator(name)) for name in pipeline.names(unlisted=True))
-    return tuple(name for name, made in generators if kind in made.run_by and (tuned or made.tuned is None))
+    return tuple(name for name, made in generators if kind in made.configured_by and (tuned or made.tuned is None))
 
 
 def rules_of(framework: str) -> tuple[Rule, ...]:

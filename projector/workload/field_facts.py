@@ -26,8 +26,8 @@ class About:
     ``kind``: what a change of it is called where runs are compared.
 
     ``least`` (0 or 1; of a factor: whether it may be 0) and ``most`` bound numbers; ``choices`` are the words it may hold.
-    ``names``: by framework, settings that hold the field's value as it stands, the first counts; ``told_by``: settings from
-    which a loader works it out; ``also``: further spellings here. ``essential``: most runs state it.
+    ``names``: by framework, settings that hold the field's value as it stands, the first counts; ``derived_from``: settings
+    from which a loader works it out; ``also``: further spellings here. ``essential``: most runs state it.
     """
 
     help: str = ""
@@ -38,7 +38,7 @@ class About:
     least: int = 1
     most: int = 1_000_000
     names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    told_by: tuple[str, ...] = ()
+    derived_from: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     essential: bool = False
 
@@ -52,7 +52,7 @@ def about(
     choices: tuple[str, ...] = (),
     least: int = 1,
     most: int = 1_000_000,
-    told_by: str = "",
+    derived_from: str = "",
     also: str = "",
     essential: bool = False,
     **names: str,
@@ -69,7 +69,7 @@ def about(
             least=least,
             most=most,
             names={framework: tuple(text.split()) for framework, text in names.items()},
-            told_by=tuple(told_by.split()),
+            derived_from=tuple(derived_from.split()),
             also=tuple(also.split()),
             essential=essential,
         )

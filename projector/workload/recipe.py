@@ -64,7 +64,7 @@ class Recipe:
         unit="tokens", most=100_000_000)
     encoder_seq_length: int | None = recipe_field(
         "tokens of a sample in an encoder before the decoder (left out: as many as seq_length)", "layer step memory",
-        "batch", unit="tokens", most=100_000_000, told_by="decoder_seq_length")
+        "batch", unit="tokens", most=100_000_000, derived_from="decoder_seq_length")
     images_per_sample: int | None = recipe_field(
         "images (or tiles) of a sample before a language model that sees (left out: one; 0: its vision tower is not there)",
         "layer step memory", "batch", unit="images", least=0)
@@ -97,7 +97,7 @@ class Recipe:
     vpp: int = recipe_field(
         "model chunks on a pipeline rank", "schedule memory", "schedule", default=1, unit="chunks", essential=True,
         megatron="virtual_pipeline_model_parallel_size num_virtual_stages_per_pipeline_rank",
-        nemo="virtual_pipeline_model_parallel_size", told_by="num_layers_per_virtual_pipeline_stage")
+        nemo="virtual_pipeline_model_parallel_size", derived_from="num_layers_per_virtual_pipeline_stage")
     cp: int = recipe_field(
         "ranks that share one sequence (context parallelism)", _ALL, "cp", default=1, unit="ranks", essential=True,
         megatron="context_parallel_size", nemo="context_parallel_size", forks="ring_attention_size",
@@ -111,9 +111,9 @@ class Recipe:
         megatron="expert_tensor_parallel_size", torchtitan="parallelism.expert_tensor_parallel_degree")
     precision: str = recipe_field(
         "compute type of the linear layers", "layer step memory", "precision", default="bf16", essential=True,
-        choices=("bf16", "fp16", "fp32", "fp8", "mxfp8", "mxfp4", "nvfp4"), told_by="bf16 fp16 fp8 fp4")
+        choices=("bf16", "fp16", "fp32", "fp8", "mxfp8", "mxfp4", "nvfp4"), derived_from="bf16 fp16 fp8 fp4")
     fp8_recipe: str | None = recipe_field(
-        "how 8-bit operands are scaled", "layer step memory", "precision", told_by="fp8_recipe",
+        "how 8-bit operands are scaled", "layer step memory", "precision", derived_from="fp8_recipe",
         choices=("delayed", "tensorwise", "rowwise", "blockwise", "mxfp8", "mxfp4", "nvfp4"))
     fp8_param_gather: bool | None = recipe_field(
         "parameters are kept and gathered in 8 bits", "layer step memory", "precision",
@@ -131,7 +131,7 @@ class Recipe:
         "norms and residuals are split over the tensor-parallel ranks", "layer step memory", "tp", essential=True,
         megatron=SAME, nemo=SAME)
     cp_comm_type: str | None = recipe_field(
-        "how context-parallel ranks exchange keys and values", "layer memory", "cp", told_by="cp_comm_type",
+        "how context-parallel ranks exchange keys and values", "layer memory", "cp", derived_from="cp_comm_type",
         choices=("p2p", "a2a", "allgather", "a2a+p2p"))
     dynamic_context_parallel: bool | None = recipe_field(
         "each packed document runs on the smallest power of two of context-parallel ranks that holds it", "layer memory",
@@ -141,10 +141,10 @@ class Recipe:
         megatron=SAME, nemo="ub_tp_comm_overlap", torchtitan="parallelism.enable_async_tensor_parallel")
     pipeline_schedule: str | None = recipe_field(
         "order of forwards and backwards; its words are the schedules that there are", "schedule step memory",
-        "schedule", own=SAME, told_by="pp_algorithm patch_zero_bubble")
+        "schedule", own=SAME, derived_from="pp_algorithm patch_zero_bubble")
     pipeline_model_parallel_layout: str | None = recipe_field(
         "what stands on each virtual stage, as Megatron-LM writes it", "schedule memory", "schedule",
-        told_by="pipeline_model_parallel_layout")
+        derived_from="pipeline_model_parallel_layout")
     decoder_first_pipeline_num_layers: int | None = recipe_field(
         "layers of the first stage", "schedule memory", "schedule", unit="layers",
         megatron="decoder_first_pipeline_num_layers num_layers_in_first_pipeline_stage",
@@ -176,7 +176,7 @@ class Recipe:
         "what data-parallel ranks share out: nothing (DDP), ZeRO-1 (distributed optimizer), ZeRO-2, ZeRO-3 (FSDP)",
         "layer step memory", "sharding", essential=True,
         choices=("no_shard", "optim", "optim_grads", "optim_grads_params"), own=SAME,
-        told_by="use_distributed_optimizer data_parallel_sharding_strategy use_torch_fsdp2 use_megatron_fsdp")
+        derived_from="use_distributed_optimizer data_parallel_sharding_strategy use_torch_fsdp2 use_megatron_fsdp")
     data_parallel_shard_size: int | None = recipe_field(
         "ranks that share one copy (HSDP; left out: all data-parallel ranks)", "layer step memory", "sharding",
         unit="ranks")
@@ -200,7 +200,7 @@ class Recipe:
         "parameters of a bucket that is reduced and gathered by itself (left out: the framework's)", "step", "sharding",
         unit="parameters", most=1_000_000_000_000, megatron=SAME)
     grad_reduce_in_bf16: bool | None = recipe_field(
-        "gradients travel in 16 bits", "layer step memory", "sharding", megatron=SAME, told_by="grad_reduce_in_fp32")
+        "gradients travel in 16 bits", "layer step memory", "sharding", megatron=SAME, derived_from="grad_reduce_in_fp32")
     gradient_accumulation_fusion: bool | None = recipe_field(
         "weight gradients are added by the product itself", "layer memory", "sharding", megatron=SAME, nemo=SAME)
     num_distributed_optimizer_instances: int | None = recipe_field(
@@ -246,7 +246,7 @@ class Recipe:
     # recompute
     recompute_granularity: str | None = recipe_field(
         "what is computed again in the backward", "layer step memory", "recompute", essential=True,
-        choices=("none", "full", "selective"), told_by="recompute_granularity",
+        choices=("none", "full", "selective"), derived_from="recompute_granularity",
         nemo="activations_checkpoint_granularity", forks="activations_checkpoint_granularity")
     recompute_method: str | None = recipe_field(
         "which layers full recompute takes: uniform groups of them, or the first ones of a stage (block)",
@@ -258,7 +258,7 @@ class Recipe:
         forks="activations_checkpoint_num_layers checkpoint_num_layers")
     recompute_modules: tuple[str, ...] | None = recipe_field(
         "modules that selective recompute takes", "layer memory", "recompute", choices=_RECOMPUTABLE,
-        told_by="recompute_modules")
+        derived_from="recompute_modules")
     recompute_saved: tuple[str, ...] | None = recipe_field(
         "outputs that full recompute keeps (MaxText)", "layer memory", "recompute",
         choices=("qkv_proj", "out_proj", "mlpwi", "mlpwo", "context"))
@@ -270,22 +270,22 @@ class Recipe:
         megatron=SAME)
     offload_modules: tuple[str, ...] | None = recipe_field(
         "modules whose saved inputs go to the host until the backward", "layer step memory", "recompute",
-        choices=_OFFLOADABLE, told_by="offload_modules")
+        choices=_OFFLOADABLE, derived_from="offload_modules")
     # mixture of experts
     moe_token_dispatcher_type: str | None = recipe_field(
         "how tokens reach their experts", "layer step memory", "dispatcher", choices=("allgather", "alltoall", "flex"),
-        also="moe_token_dispatcher", told_by="moe_token_dispatcher_type", nemo=SAME)
+        also="moe_token_dispatcher", derived_from="moe_token_dispatcher_type", nemo=SAME)
     moe_flex_dispatcher_backend: str | None = recipe_field(
         "the library of the flex dispatcher", "layer memory", "dispatcher", choices=("deepep", "hybridep", "mega_moe"),
-        told_by="moe_flex_dispatcher_backend use_turbo_deepep moe_enable_deepep use_turbo_mega_moe")
+        derived_from="moe_flex_dispatcher_backend use_turbo_deepep moe_enable_deepep use_turbo_mega_moe")
     moe_deepep_num_sms: int | None = recipe_field(
         "compute units of DeepEP's or HybridEP's dispatch and combine (left out: DeepEP's 20, 64 on AMD)", "layer step",
         "dispatcher", unit="compute units", megatron="moe_deepep_num_sms moe_flex_dispatcher_num_sms",
-        primus="turbo_deepep_num_cu", told_by="moe_hybridep_num_sms")
+        primus="turbo_deepep_num_cu", derived_from="moe_hybridep_num_sms")
     moe_grouped_gemm: str | None = recipe_field(
         "how the products of local experts run", "layer memory", "dispatcher",
         choices=("te", "fused", "multi_stream", "loop", "legacy", "masked", "padded"),
-        told_by="moe_grouped_gemm use_turbo_grouped_mlp moe_use_legacy_grouped_gemm", nemo=SAME)
+        derived_from="moe_grouped_gemm use_turbo_grouped_mlp moe_use_legacy_grouped_gemm", nemo=SAME)
     moe_permute_fusion: bool | None = recipe_field(
         "one kernel permutes tokens", "layer memory", "dispatcher", megatron=SAME)
     moe_router_fusion: bool | None = recipe_field(
@@ -332,13 +332,13 @@ class Recipe:
         "one kernel rotates queries and keys", "layer memory", "kernels", megatron="apply_rope_fusion rope_fusion")
     bias_activation_fusion: bool | None = recipe_field(
         "one kernel adds the bias and applies the activation", "layer memory", "kernels",
-        told_by="bias_swiglu_fusion bias_gelu_fusion")
+        derived_from="bias_swiglu_fusion bias_gelu_fusion")
     activation_func_fp8_input_store: bool | None = recipe_field(
         "the input of the activation is kept in 8 bits", "layer memory", "precision")
     cross_entropy_fusion: str | None = recipe_field(
         "how the loss is computed", "layer memory", "kernels",
         choices=("none", "unfused", "native", "te", "fp32", "bf16", "linear", "liger", "liger_cross_entropy"),
-        told_by="cross_entropy_loss_fusion cross_entropy_fusion_impl")
+        derived_from="cross_entropy_loss_fusion cross_entropy_fusion_impl")
     attention_backend: str | None = recipe_field(
         "which attention kernels run", "layer step memory", "kernels", megatron=SAME,
         choices=("flash", "fa2", "fa3", "fa4", "fused", "unfused", "local", "auto", "materialised"))
@@ -353,7 +353,7 @@ class Recipe:
     use_turbo_rms_norm: bool | None = recipe_field("Primus-Turbo's norms", "layer memory", "kernels", primus=SAME)
     cuda_graph_scope: tuple[str, ...] | None = recipe_field(
         "what runs as CUDA graphs; none: nothing", "layer step memory", "kernels", choices=_GRAPHS,
-        told_by="cuda_graph_impl cuda_graph_scope enable_cuda_graph external_cuda_graph")
+        derived_from="cuda_graph_impl cuda_graph_scope enable_cuda_graph external_cuda_graph")
     torch_compile: bool | None = recipe_field(
         "layers are compiled: element-wise work in fewer kernels", "layer step memory", "kernels")
     numa_binding: bool | None = recipe_field(

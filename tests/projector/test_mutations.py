@@ -207,7 +207,7 @@ MISTAKES: dict[str, tuple[Callable[[], None], Patch]] = {
     ),
     "a stage gathered for forward and backward": (
         a_stage_that_reshards_gathers_once_a_micro_batch,
-        lambda to: to.setattr(FSDP2, "run_by", FullySharded.run_by),
+        lambda to: to.setattr(FSDP2, "configured_by", FullySharded.configured_by),
     ),
     "recompute not replayed": (
         full_recompute_runs_the_forward_again,

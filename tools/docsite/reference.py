@@ -84,7 +84,7 @@ def recipe_fields() -> str:
     told = about_of(Recipe)
     for field in dataclasses.fields(Recipe):
         each = told[field.name]
-        arguments = (*each.names.get("megatron", ()), *each.names.get("primus", ()), *each.told_by)
+        arguments = (*each.names.get("megatron", ()), *each.names.get("primus", ()), *each.derived_from)
         others = [
             f"{_CALLED[tool]} `{name}`"
             for tool in _CALLED

@@ -44,7 +44,7 @@ class Allocator(Strategy, ABC):
         """Returns the bytes that the device shows as used (nvidia-smi, rocm-smi)."""
         return reserved + outside
 
-    def run_by(self, recipe: Recipe) -> Self:
+    def configured_by(self, recipe: Recipe) -> Self:
         """Returns this allocator with the share of the device that ``recipe`` gives it."""
         return self
 
@@ -76,7 +76,7 @@ class PlannedPool(Allocator):
     def on_device(self, reserved: float, memory: float, outside: float) -> float:
         return most(self.pool_fraction * memory, reserved) + outside
 
-    def run_by(self, recipe: Recipe) -> Self:
+    def configured_by(self, recipe: Recipe) -> Self:
         share = recipe.device_memory_fraction
         return self.evolve({"pool_fraction": share}) if share else self
 
@@ -124,7 +124,7 @@ class Caching(Allocator):
     ragged_slack: float = 0.0
     records_streams: bool = False
 
-    def run_by(self, recipe: Recipe) -> Self:
+    def configured_by(self, recipe: Recipe) -> Self:
         return self.evolve({"records_streams": False}) if recipe.tp_comm_overlap else self
 
     def reserved(self, allocated: float, tp: int, ragged: bool) -> float:

@@ -105,7 +105,7 @@ class DataParallel(Strategy):
     host_optimizer_bytes: float = _HOST_BYTES
     host_optimizer_rate: float = _HOST_RATE
 
-    def run_by(self, recipe: Recipe) -> Self:
+    def configured_by(self, recipe: Recipe) -> Self:
         """Returns this strategy with the bytes and the resharding that a recipe states."""
         said: dict[str, Any] = {}
         if recipe.precision == "fp32":

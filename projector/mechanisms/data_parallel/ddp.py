@@ -35,10 +35,10 @@ class DDP(DataParallel):
     bucket_elements: float = 0.0
     bucket_elements_a_rank: float = 0.0
 
-    def run_by(self, recipe: Recipe) -> Self:
+    def configured_by(self, recipe: Recipe) -> Self:
         """Returns this strategy with the buckets that a recipe names. MXFP8 weights travel in bf16 and are quantised
         where they land (``reuse_grad_buf_for_mxfp8_param_ag``)."""
-        found = super().run_by(recipe)
+        found = super().configured_by(recipe)
         if recipe.ddp_bucket_size:
             found = replace(found, bucket_elements=real(recipe.ddp_bucket_size), bucket_elements_a_rank=0.0)
         quantised = found.product_gather_bytes > 0 and recipe.precision == "mxfp8"

@@ -32,9 +32,9 @@ class FSDP2(FullySharded):
     master_bytes: float = 0.0
     wraps_stages: bool = True
 
-    def run_by(self, recipe: Recipe) -> Self:
+    def configured_by(self, recipe: Recipe) -> Self:
         """Returns this strategy with weights kept from a forward to its backward where a wrapped stage's stay throughout."""
-        found = super().run_by(recipe)
+        found = super().configured_by(recipe)
         if recipe.pp == 1 or self.wraps_stages == found._kept(recipe):
             return found
         return replace(found, unsharded_pipeline=False, keeps_gathered=True)

@@ -110,11 +110,11 @@ class XlaFSDP(FullySharded):
     reduce_bytes: float = 2.0
     prefetches: bool = False
 
-    def run_by(self, recipe: Recipe) -> Self:
+    def configured_by(self, recipe: Recipe) -> Self:
         said: dict[str, Any] = {"gather_combine_bytes": float(recipe.xla_gpu_all_gather_combine_threshold_bytes or 0)}
         if recipe.xla_gpu_enable_pipelined_all_gather and recipe.xla_gpu_enable_while_loop_double_buffering:
             said["prefetches"] = True
-        return super().run_by(recipe).evolve(said)
+        return super().configured_by(recipe).evolve(said)
 
     def reduces_beside_backward(self, recipe: Recipe) -> bool:
         return self.prefetches

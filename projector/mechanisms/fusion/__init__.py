@@ -71,7 +71,7 @@ class Fusion(Strategy):
     indexer: bool = True
     bf16_moments: bool = True
 
-    def run_by(self, recipe: Recipe) -> Self:
+    def configured_by(self, recipe: Recipe) -> Self:
         """Returns the fusions under a recipe's compiler, attention backend and gradient accumulation."""
         said: dict[str, Any] = {"loss_compiled": self.loss_compiled and bool(recipe.torch_compile)}
         if self.wgrad_accumulation == "fused" and not recipe.gradient_accumulation_fusion:

@@ -67,7 +67,7 @@ class Runtime(Strategy, ABC):
     gc_stall_ms: float = 0.0
     gc_steps: float = 0.0
 
-    def run_by(self, recipe: Recipe) -> Runtime:
+    def configured_by(self, recipe: Recipe) -> Runtime:
         """Returns this runtime under a recipe's binding and graphs."""
         return self
 
@@ -105,7 +105,7 @@ class Eager(Runtime):
 
     name: ClassVar[str] = "eager"
 
-    def run_by(self, recipe: Recipe) -> Runtime:
+    def configured_by(self, recipe: Recipe) -> Runtime:
         if "full_iteration" in (recipe.cuda_graph_scope or ()):
             return FullIterationGraph(**self.carried(FullIterationGraph))
         return self.evolve({"unbound_host_factor": 1.0}) if recipe.numa_binding else self

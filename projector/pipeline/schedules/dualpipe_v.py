@@ -111,7 +111,7 @@ GENERATOR = Generator(
     chunks=2,
     split=True,
     aliases=("dualpipev", "dual-pipe-v", "cut-in-half"),
-    run_by=("torchtitan",),
+    configured_by=("torchtitan",),
     source="deepseek-ai/DualPipe dualpipev.py; arXiv 2412.19437; torch ScheduleDualPipeV (PyTorch 2.x)",
     pairs=True,
 )

@@ -19,7 +19,7 @@ GENERATOR = Generator(
     chunks=None,
     split=False,
     aliases=("loopedbfs", "breadth-first", "bfs", "looped-breadth-first"),
-    run_by=("torchtitan",),
+    configured_by=("torchtitan",),
     source="Lamy-Poirier, arXiv 2211.05953; torch.distributed.pipelining ScheduleLoopedBFS (PyTorch 2.x)",
     forwards_first=True,
 )

@@ -245,7 +245,7 @@ GENERATORS = tuple(
         chunks=2,
         split=True,
         aliases=(f"v{word}", f"zbv-greedy-{word}", f"zbv-{word}"),
-        run_by=("primus",),
+        configured_by=("primus",),
         source="Qi et al., Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
     )
     for word, build in (("half", half), ("min", least))

@@ -213,7 +213,7 @@ GENERATORS = (
         aliases=("zb2p", "zero-bubble-heuristic", "zerobubble-heuristic"),
         source="Qi et al., arXiv 2401.10241, section 3.1 (ZB-2p: memory limit of 2p micro-batches)",
         tuned=two,
-        run_by=("primus",),
+        configured_by=("primus",),
         looped="interleaved_zb",
     ),
 )

@@ -38,6 +38,6 @@ GENERATOR = Generator(
     chunks=2,
     split=True,
     aliases=("zb-v", "zbv-formatted", "zbv-zero-bubble", "zbvzerobubble", "zbv-optimized"),
-    run_by=("primus", "torchtitan"),
+    configured_by=("primus", "torchtitan"),
     source="Qi et al., arXiv 2401.10241, section 6",
 )

@@ -40,11 +40,11 @@ def resolved(model: Model, gpus: int = 512, execution: Execution | None = None, 
         stated["sequence_parallel"] = False
     how = Recipe(**stated)
     workload = Workload(model=model, recipe=how, gpus=gpus)
-    return Resolved(workload=workload, execution=(execution or Execution()).run_by(how))
+    return Resolved(workload=workload, execution=(execution or Execution()).configured_by(how))
 
 
 def with_execution(case: Resolved, **change: Any) -> Resolved:
-    return replace(case, execution=case.execution.evolve(**change).run_by(case.workload.recipe))
+    return replace(case, execution=case.execution.evolve(**change).configured_by(case.workload.recipe))
 
 
 def flops(ops: Iterable[Operator], prefix: str = "") -> float:

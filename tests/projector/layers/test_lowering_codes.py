@@ -53,7 +53,7 @@ def test_units_of_fsdp2_copy_with_every_gather_and_every_reduction(pp, sharing, 
     """Of a micro-batch: before its forward, before its backward, after it."""
     case = resolved(LLAMA_70B, pp=pp, data_parallel_sharding="optim_grads_params", data_parallel_shard_size=8)
     made = with_execution(case, data_parallel={"strategy": "fsdp2", **sharing})
-    run = made.execution.run_by(made.workload.recipe)
+    run = made.execution.configured_by(made.workload.recipe)
     block = layer(DENSE, replace(made, execution=run))
     found = [op.name for op in (*block.forward, *block.backward_input)]
     words = ("copy_out", "copy_out.bwd", "chunk_cat")

@@ -136,7 +136,7 @@ def test_a_recipe_may_name_the_flash_attention_that_runs() -> None:
     """FlashAttention-3 is for Hopper, 4 for Blackwell; elsewhere 2 runs. What is not named stays the profile's."""
 
     def runs(said: str | None, arch: str) -> str:
-        kernels = Execution.of(kernels={"attention": "cudnn"}).run_by(_naming(said)).kernels
+        kernels = Execution.of(kernels={"attention": "cudnn"}).configured_by(_naming(said)).kernels
         return family(kernels.attention, arch, "", op())
 
     assert [runs("fa3", arch) for arch in ("ampere", "hopper", "blackwell")] == ["fa2", "fa3", "fa2"]

@@ -43,7 +43,7 @@ def test_a_strategy_has_a_degree_and_divides_what_is_known(name: str) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_what_travels_is_as_wide_as_what_is_trained(name: str) -> None:
-    narrow, wide = (KINDS[name]().run_by(job(precision=precision).recipe) for precision in ("bf16", "fp32"))
+    narrow, wide = (KINDS[name]().configured_by(job(precision=precision).recipe) for precision in ("bf16", "fp32"))
     assert (narrow.gather_bytes, wide.gather_bytes) == (2.0, 4.0)
 
 
@@ -80,14 +80,14 @@ def test_the_embedding_is_in_the_last_bucket_and_with_fp8_weights_all_that_is_no
     sharing = KINDS[name](bucket_elements=40.0)  # type: ignore[call-arg]
     for precision, late, wide in (("bf16", 60, 2.0), ("fp8", 124, 1.0), ("mxfp8", 124, 2.0)):
         work = job(precision=precision, fp8_param_gather=True)
-        last, first = sharing.run_by(work.recipe).buckets(work, model_of(), 0)
+        last, first = sharing.configured_by(work.recipe).buckets(work, model_of(), 0)
         assert last == pytest.approx((late + 20) / 924)  # half a bucket is left on average
         assert first == pytest.approx((2.0 * late + 20 * wide) / (2.0 * 124 + 800 * wide))
-        assert sharing.run_by(work.recipe).buckets(work, model_of(), 1) == (
+        assert sharing.configured_by(work.recipe).buckets(work, model_of(), 1) == (
             1.0,
             1.0,
         )  # stages but the first: one bucket
-        experts = sharing.run_by(work.recipe).buckets(work, model_of(experts=10**6), 0)[0]
+        experts = sharing.configured_by(work.recipe).buckets(work, model_of(experts=10**6), 0)[0]
         assert experts < last  # a buffer of their own, with buckets of its own
 
 
@@ -141,11 +141,11 @@ def test_a_recipe_names_its_buckets() -> None:
     layers, calls = weight_set([([Weight(name="norm", rows=4)], 10**4)]), []
     for size in (10, 100):
         work = job(ddp_bucket_size=size, overlap_grad_reduce=True)
-        named = sharing.run_by(work.recipe)
+        named = sharing.configured_by(work.recipe)
         assert named.buckets(work, model_of(), 0)[0] == pytest.approx((60 + size / 2) / 924)
         calls += [op.calls for op in named.reduction(work, layers)]
     assert calls == [round(4e4 / (10 + 2)), round(4e4 / (100 + 2))]
-    assert sharing.run_by(job().recipe) == sharing
+    assert sharing.configured_by(job().recipe) == sharing
 
 
 @pytest.mark.parametrize(("framework", "grow"), [("megatron-lm", True), ("megatron-bridge", False), ("nemo", False)])
@@ -163,7 +163,7 @@ def test_buckets_of_bridge_and_nemo_are_as_large_on_any_number_of_ranks(framewor
 def test_fp8_weights_travel_in_one_byte_and_all_others_in_two() -> None:
     for precision, bytes_of_products in (("fp8", 1.0), ("mxfp8", 2.0), ("bf16", 2.0)):
         work = job(precision=precision, fp8_param_gather=True)
-        (op,) = KINDS["distributed_optimizer"]().run_by(work.recipe).gather(work, model_of())
+        (op,) = KINDS["distributed_optimizer"]().configured_by(work.recipe).gather(work, model_of())
         assert op.bytes == 124 * 2.0 + 800 * bytes_of_products
 
 
@@ -237,8 +237,8 @@ def test_a_stage_that_is_no_unit_itself_synchronises_with_every_backward() -> No
     for pp, reshards in ((4, None), (4, False), (4, True), (1, None)):
         work = job(pp=pp, data_parallel_sharding="optim_grads_params", fsdp_reshard_after_forward=reshards)
         recipe = work.recipe
-        whole, unit = wrapped.run_by(recipe), inside.run_by(recipe)
-        assert unit.run_by(recipe) == unit
+        whole, unit = wrapped.configured_by(recipe), inside.configured_by(recipe)
+        assert unit.configured_by(recipe) == unit
         stays = pp > 1 and not reshards
         assert whole.gathers_every_microbatch(recipe) is not stays
         assert unit.gathers_every_microbatch(recipe)
@@ -257,7 +257,7 @@ def test_gradients_whose_sync_is_deferred_travel_once_and_stay_whole(name: str, 
     """Huggingface accelerate's GradientAccumulationPlugin: ``sync_each_batch=False`` trades memory for traffic."""
     work, part = job(global_batch_size=64 * batches, data_parallel_sharding="optim_grads_params"), weights(10**9, 10**8)
     each, once = (
-        KINDS[name]().run_by(replace(work.recipe, defer_fsdp_grad_sync=deferred)) for deferred in (False, True)
+        KINDS[name]().configured_by(replace(work.recipe, defer_fsdp_grad_sync=deferred)) for deferred in (False, True)
     )
     reductions = traffic(each, work, part) - traffic(once, work, part)
     assert reductions == pytest.approx((work.num_microbatches - 1) * wire(each.reduction(work, part)))

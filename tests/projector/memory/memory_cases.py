@@ -62,7 +62,7 @@ def recipe(**changes: Any) -> Recipe:
 
 def resolved(model: Model, how: Recipe, gpus: int, **execution: Any) -> Resolved:
     workload = Workload(model=model, recipe=how, gpus=gpus)
-    return Resolved(workload=workload, execution=Execution.of(**execution).run_by(how))
+    return Resolved(workload=workload, execution=Execution.of(**execution).configured_by(how))
 
 
 def changed(case: Resolved, **changes: object) -> Resolved:

@@ -149,7 +149,7 @@ def test_every_named_setting_is_one_that_the_loaders_know() -> None:
     folder = ROOT / "projector/intake"
     code = "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py")))
     for name, told in TOLD.items():
-        assert [each for each in told.told_by if f'"{each}"' not in code] == [], name
+        assert [each for each in told.derived_from if f'"{each}"' not in code] == [], name
 
 
 def test_what_is_declared_is_what_is_checked_shown_and_hinted() -> None:
