@@ -68,7 +68,7 @@ def test_everything_that_profiles_state_can_be_switched_off() -> None:
         for place, stated in framework.execution.items():
             assert {f"{place}.{name}" for name in stated if name != "strategy"} <= set(names)
         assert {f"when {word}" for rule in framework.rules for word in rule["when"]} <= set(names)
-    assert "step.slowest.slowest" in names
+    assert "step.slowest_chip.slowest" in names
     assert all(each.lines > 0 for each in ablate.declared())
 
 
@@ -96,7 +96,7 @@ def test_one_is_off_and_everything_else_is_on(few: list[MeasuredRun]) -> None:
         Ours("simulate").projection(run)
     assert off("kernels.gemm") != before
     assert off("dispatch.dispersion")[:2] == before[:2]
-    slowest = off("step.slowest.slowest")
+    slowest = off("step.slowest_chip.slowest")
     assert all(now <= was for now, was in zip(slowest, before, strict=True))  # type: ignore[operator]
     assert slowest != before
     assert seconds(ablate.projected(few, None, 1, {})) == before
@@ -124,10 +124,10 @@ def test_the_command(tmp_path, capsys) -> None:
     folder = shelf.folder("measured/runs")
     (tmp_path / "unseen_few.yaml").write_text((folder / "simumax_b200.yaml").read_text())
     (tmp_path / "open.yaml").write_text((folder / "simumax_a100.yaml").read_text())
-    asked = ["ablate", "step.slowest.*", "tree", "--measured", str(tmp_path), "--jobs", "1"]
+    asked = ["ablate", "step.slowest_chip.*", "tree", "--measured", str(tmp_path), "--jobs", "1"]
     assert main([*asked, "--out", str(tmp_path / "m.md"), "--json"]) == 0
     tables = {table["title"]: table["rows"] for table in json.loads(capsys.readouterr().out)["tables"]}
-    assert [line["off"] for line in tables["mechanism"]] == ["step.slowest.slowest"]
+    assert [line["off"] for line in tables["mechanism"]] == ["step.slowest_chip.slowest"]
     assert [line["off"] for line in tables["collective"]] == ["tree"]
-    assert "step.slowest.slowest" in (tmp_path / "m.md").read_text()
-    assert "step.slowest.slowest" in command_line.refused("harness", "ablate", "step.slowst", "--list")
+    assert "step.slowest_chip.slowest" in (tmp_path / "m.md").read_text()
+    assert "step.slowest_chip.slowest" in command_line.refused("harness", "ablate", "step.slowst", "--list")

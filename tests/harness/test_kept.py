@@ -234,8 +234,8 @@ def test_runs_with_mistakes_or_hardware_of_their_own_are_read_each_time(
 
 def test_two_processes_that_write_at_once(tmp_path) -> None:
     code = (
-        "from harness.disk_cache import Shelf\n"
-        "shelf = Shelf('k', list[int])\n"
+        "from harness.disk_cache import CachedValues\n"
+        "shelf = CachedValues('k', list[int])\n"
         "for i in range(200):\n"
         "    shelf.keep(str(i % 5), [i % 5] * 1000)\n"
         "    found = shelf.recall(str(i % 5))\n"

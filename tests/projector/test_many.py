@@ -142,7 +142,7 @@ def test_the_collector_rests_for_a_batch_and_never_longer(loads: list[Workload],
             yield load
 
     project_many(given(), H100, best=1)
-    monkeypatch.setattr("projector.many.settled_each", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr("projector.many.settle_many", lambda *_, **__: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         project_many(loads[:1], H100)
     monkeypatch.undo()

@@ -26,7 +26,7 @@ from projector.parameter import Count, Parameter, declared, named_unit, paramete
 ALLOWED = tabled("constants", "bare_constants")
 NAMES = frozenset(name for names in ALLOWED.values() for name in names)
 #: Rooms of which a part is drawing; formulas that a framework prints, to be reproduced as they stand.
-DRAWING = ("card", "pipeline.draw", "memory.draw", "search.looks", "search.plots", "search.sweep.plots")
+DRAWING = ("card", "pipeline.draw", "memory.draw", "search.figure_style", "search.plots", "search.sweep.plots")
 FORMULAS = ("frameworks.flops_formulas",)
 #: Head dimensions that kernels take: each row of the table names its source.
 TABLES = ("mechanisms.attention_kernels",)
