@@ -1,4 +1,4 @@
-"""Made-up ``config.json`` files of Hugging Face."""
+"""LayerSetup-up ``config.json`` files of Hugging Face."""
 
 __all__ = ["llama_like"]
 

@@ -14,7 +14,7 @@ from projector.benchmark.layers_attention import Attention
 from projector.benchmark.layers_decoder import DecoderLayer, Embedding, Head
 from projector.benchmark.layers_moe import Routed
 from projector.benchmark.layers_parallel import Group, joined
-from projector.benchmark.layers_parts import Made, Norm
+from projector.benchmark.layers_parts import LayerSetup, Norm
 from projector.dataclass import dataclass
 from projector.workload.layout import Chunk
 from projector.workload.workload import Workload
@@ -26,7 +26,7 @@ class Stage(nn.Module):
     """The part of the model that ``chunk`` names. Input: token numbers [batch, length] or hidden states [tokens,
     hidden]; output: hidden states or logits [tokens, own part of the vocabulary]."""
 
-    def __init__(self, made: Made, chunk: Chunk) -> None:
+    def __init__(self, made: LayerSetup, chunk: Chunk) -> None:
         super().__init__()
         self.embedding = Embedding(made) if chunk.embedding else None
         self.layers = nn.ModuleDict({str(i): DecoderLayer(made, made.model.layer_kinds[i]) for i in chunk.layers})

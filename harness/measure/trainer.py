@@ -16,7 +16,7 @@ from harness.measure.spec import Job
 from projector.benchmark.device import Device
 from projector.benchmark.layers_dtensor import shard
 from projector.benchmark.layers_narrow import converted, fresh
-from projector.benchmark.layers_parts import Made, torch_dtype
+from projector.benchmark.layers_parts import LayerSetup, torch_dtype
 from projector.benchmark.update import ADAM
 from projector.dataclass import dataclass
 from projector.frameworks import resolve
@@ -54,7 +54,7 @@ class Trainer:
         own_chunks = [chunk for chunk in chunks(model, recipe) if chunk.rank == self.ranks.pp_rank]
         self.numbers = [chunk.index * recipe.pp + chunk.rank for chunk in own_chunks]
         execution = resolve(self.workload, device.vendor, device.arch).execution
-        context = Made(self.workload, device.place, self.ranks.whole, execution)
+        context = LayerSetup(self.workload, device.place, self.ranks.whole, execution)
         self.stages = [Stage(context, chunk) for chunk in own_chunks]
         self.tied = not model.untie_embeddings_and_output_weights
         partial: list[torch.nn.Parameter] = []

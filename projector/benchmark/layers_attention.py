@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from projector.benchmark.layers_parallel import Ranks, copy_to, gather_from, reduce_from, scatter_to
-from projector.benchmark.layers_parts import Made, Norm, linear, share
+from projector.benchmark.layers_parts import LayerSetup, Norm, linear, share
 from projector.workload.model import MLA
 
 Tensor = torch.Tensor
@@ -40,7 +40,7 @@ class Leave(nn.Module):
 class Rotary(nn.Module):
     """Rotation of [batch, length, heads, width] in halves (RoFormer, arXiv:2104.09864)."""
 
-    def __init__(self, made: Made, width: int) -> None:
+    def __init__(self, made: LayerSetup, width: int) -> None:
         super().__init__()
         rates = 10000.0 ** (-torch.arange(0, width, 2, device=made.place).float() / width)
         angles = torch.arange(made.length, device=made.place).float()[:, None] * rates
@@ -83,7 +83,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tens
 class Attention(nn.Module):
     """Self-attention with grouped queries on [tokens, hidden]; a rank holds its share of heads and groups."""
 
-    def __init__(self, made: Made) -> None:
+    def __init__(self, made: LayerSetup) -> None:
         super().__init__()
         model, ranks = made.model, made.ranks
         self.made = made
@@ -119,7 +119,7 @@ class LatentAttention(nn.Module):
     gradient of that key over the ranks.
     """
 
-    def __init__(self, made: Made, mla: MLA) -> None:
+    def __init__(self, made: LayerSetup, mla: MLA) -> None:
         super().__init__()
         model, ranks = made.model, made.ranks
         self.made, self.mla = made, mla

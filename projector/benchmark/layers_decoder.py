@@ -15,7 +15,7 @@ from torch import nn
 from projector.benchmark.layers_attention import Attention, LatentAttention
 from projector.benchmark.layers_moe import Routed
 from projector.benchmark.layers_parallel import Group, copy_to, gather_from, reduce_from, scatter_to
-from projector.benchmark.layers_parts import FeedForward, Made, Norm, linear, share
+from projector.benchmark.layers_parts import FeedForward, LayerSetup, Norm, linear, share
 from projector.errors import Unsupported
 from projector.workload.model import LayerKind
 
@@ -25,7 +25,7 @@ Tensor = torch.Tensor
 class DecoderLayer(nn.Module):
     """One decoder layer on [own tokens, hidden]. Raises :class:`Unsupported` for what these plain parts lack."""
 
-    def __init__(self, made: Made, kind: LayerKind) -> None:
+    def __init__(self, made: LayerSetup, kind: LayerKind) -> None:
         super().__init__()
         model = made.model
         if not kind.plain:
@@ -46,7 +46,7 @@ class DecoderLayer(nn.Module):
 
 
 class _Dense(nn.Module):
-    def __init__(self, made: Made) -> None:
+    def __init__(self, made: LayerSetup) -> None:
         super().__init__()
         self.ranks = made.ranks
         self.network = FeedForward(made, made.model.ffn_hidden_size)
@@ -60,7 +60,7 @@ class _Dense(nn.Module):
 class Embedding(nn.Module):
     """Token embedding [batch, length] → [own tokens, hidden], its vocabulary split over ``tp``; learned positions too."""
 
-    def __init__(self, made: Made) -> None:
+    def __init__(self, made: LayerSetup) -> None:
         super().__init__()
         model, ranks = made.model, made.ranks
         self.ranks = ranks
@@ -89,7 +89,7 @@ class Embedding(nn.Module):
 class Head(nn.Module):
     """Final norm, output layer (vocabulary split over ``tp``) and mean cross-entropy in fp32."""
 
-    def __init__(self, made: Made) -> None:
+    def __init__(self, made: LayerSetup) -> None:
         super().__init__()
         model, self.ranks = made.model, made.ranks
         self.group = made.ranks.tp  # that shares the vocabulary

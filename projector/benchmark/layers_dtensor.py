@@ -21,17 +21,17 @@ from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInpu
 from projector.benchmark.layers_attention import Attention, LatentAttention
 from projector.benchmark.layers_decoder import Embedding, Head
 from projector.benchmark.layers_parallel import Group, copy_to
-from projector.benchmark.layers_parts import FeedForward, Made
+from projector.benchmark.layers_parts import FeedForward, LayerSetup
 
 
-def used(made: Made) -> bool:
+def used(made: LayerSetup) -> bool:
     """Returns whether the run's framework splits modules into sharded tensors."""
     ranks = made.ranks
     shared = ranks.tp.handle is not None  # also by one rank, which stands for the run's
     return made.execution.tensor_parallel.sharded_tensors and shared and not ranks.sequence_parallel
 
 
-def whole(made: Made) -> Made:
+def whole(made: LayerSetup) -> LayerSetup:
     """Returns how modules are made before they are split: with all of their heads and widths."""
     return replace(made, ranks=replace(made.ranks, tp=Group()))
 
@@ -61,7 +61,7 @@ def split(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
     return module
 
 
-def shard(module: nn.Module, layers: Iterable[nn.Module], made: Made, mesh: DeviceMesh) -> None:
+def shard(module: nn.Module, layers: Iterable[nn.Module], made: LayerSetup, mesh: DeviceMesh) -> None:
     """Applies FSDP2 over ``mesh``: every layer is a unit, the rest another (pytorch/torchtitan parallelize.py). Weights
     are gathered in the type of products, gradients reduced in that of the framework."""
     wide = made.execution.data_parallel.reduce_bytes >= torch.float32.itemsize
@@ -92,6 +92,6 @@ def _mesh(kind: str, group: Any) -> DeviceMesh:
     return DeviceMesh.from_group(group, kind)
 
 
-def mesh_of(made: Made) -> DeviceMesh:
+def mesh_of(made: LayerSetup) -> DeviceMesh:
     """Returns the ranks of ``tp`` as a mesh."""
     return _mesh(made.place.partition(":")[0], made.ranks.tp.handle)

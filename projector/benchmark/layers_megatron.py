@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from projector.benchmark.layers_decoder import Embedding, Head
-from projector.benchmark.layers_parts import Made
+from projector.benchmark.layers_parts import LayerSetup
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload.model import LayerKind
 
@@ -46,7 +46,7 @@ def fused(place: str) -> bool:
     return util.find_spec("transformer_engine") is not None and place.startswith("cuda")
 
 
-def source(made: Made) -> MegatronSource:
+def source(made: LayerSetup) -> MegatronSource:
     """Returns the parts of ``made`` out of Megatron-Core. Raises :class:`InputError` where it is not installed."""
     if not installed():
         expected = "Megatron-Core: pip install 'projector-harness[megatron]', or --layers torch"
@@ -54,7 +54,7 @@ def source(made: Made) -> MegatronSource:
     return MegatronSource(made)
 
 
-def runnable(made: Made) -> MegatronSource | None:
+def runnable(made: LayerSetup) -> MegatronSource | None:
     """Returns Megatron-Core's parts where every kind of layer of ``made`` runs forward and backward on one micro-batch;
     None where one does not, since this release lacks a kernel or a layer."""
     try:
@@ -70,7 +70,7 @@ def runnable(made: Made) -> MegatronSource | None:
 class MegatronSource:
     """Megatron-Core's transformer layers between this package's embedding and head (both vocabulary-parallel)."""
 
-    def __init__(self, made: Made) -> None:
+    def __init__(self, made: LayerSetup) -> None:
         """Sets up Megatron's process groups, once in a process. Raises :class:`Unsupported` for windows of attention."""
         self._made = made
         self.fused = fused(made.place)
@@ -137,7 +137,7 @@ class MegatronSource:
 class _Layer(nn.Module):
     """A layer of Megatron on [own tokens, hidden]: it wants [sequence, batch, hidden], and returns the context, too."""
 
-    def __init__(self, layer: nn.Module, made: Made, context: Callable[[], AbstractContextManager[Any]]) -> None:
+    def __init__(self, layer: nn.Module, made: LayerSetup, context: Callable[[], AbstractContextManager[Any]]) -> None:
         super().__init__()
         self.layer, self.batch, self.context = layer, made.workload.recipe.micro_batch_size, context
         length = made.length if made.place == "cpu" else 0  # the mask that Megatron makes itself lies on a GPU
@@ -157,7 +157,7 @@ class _Layer(nn.Module):
         return hidden_out.view(-1, hidden_out.shape[-1])
 
 
-def settings(made: Made) -> dict[str, Any]:
+def settings(made: LayerSetup) -> dict[str, Any]:
     """Returns the arguments of ``TransformerConfig`` (``MLATransformerConfig``) for the shrunk workload."""
     model, recipe, mla, moe = made.model, made.workload.recipe, made.model.mla, made.model.moe
     arguments: dict[str, Any] = {
@@ -199,7 +199,7 @@ def settings(made: Made) -> dict[str, Any]:
     return arguments
 
 
-def _dispatcher_arguments(made: Made) -> dict[str, Any]:
+def _dispatcher_arguments(made: LayerSetup) -> dict[str, Any]:
     """Returns how tokens reach their experts, in the words of the recipe: the flex dispatcher refuses a group of one
     rank, and fused permutations need Transformer Engine."""
     recipe, fusable = made.workload.recipe, fused(made.place)
@@ -218,7 +218,7 @@ def _dispatcher_arguments(made: Made) -> dict[str, Any]:
     }
 
 
-def _config(made: Made) -> Any:
+def _config(made: LayerSetup) -> Any:
     module = _core("transformer.transformer_config")
     kind = module.MLATransformerConfig if made.model.mla is not None else module.TransformerConfig
     known = {field.name for field in fields(kind)}

@@ -10,7 +10,7 @@ from torch import nn
 
 from projector.benchmark.layers_attention import Enter, Leave
 from projector.benchmark.layers_parallel import exchange, grouped_counts
-from projector.benchmark.layers_parts import FeedForward, Made, activated, cast, linear, share
+from projector.benchmark.layers_parts import FeedForward, LayerSetup, activated, cast, linear, share
 from projector.workload.model import MoE
 
 Tensor = torch.Tensor
@@ -23,7 +23,7 @@ class Router(nn.Module):
     draws at random; in turn every expert has the same load).
     """
 
-    def __init__(self, made: Made, moe: MoE) -> None:
+    def __init__(self, made: LayerSetup, moe: MoE) -> None:
         super().__init__()
         self.moe = moe
         self.forced = bool(made.workload.recipe.moe_router_force_load_balancing)
@@ -44,7 +44,7 @@ class Router(nn.Module):
 class Experts(nn.Module):
     """``count`` feed-forward networks on rows sorted by expert; one kernel for all where the build has it."""
 
-    def __init__(self, made: Made, count: int, width: int) -> None:
+    def __init__(self, made: LayerSetup, count: int, width: int) -> None:
         super().__init__()
         self.model, hidden = made.model, made.model.hidden_size
         wide = (2 if self.model.gated_linear_unit else 1) * width
@@ -84,7 +84,7 @@ class Routed(nn.Module):
     with ``etp`` 1 a rank routes the tokens it holds, which under ``tp`` must be different ones (sequence parallelism).
     """
 
-    def __init__(self, made: Made, moe: MoE) -> None:
+    def __init__(self, made: LayerSetup, moe: MoE) -> None:
         super().__init__()
         ranks, recipe = made.ranks, made.workload.recipe
         self.ep, self.split = ranks.ep, recipe.etp > 1 and ranks.tp.size > 1

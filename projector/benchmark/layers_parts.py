@@ -24,7 +24,7 @@ _PLAIN = Execution()
 
 
 @dataclass(frozen=True)
-class Made:
+class LayerSetup:
     """How layers of ``workload`` are made: sizes of the whole model, ``ranks`` that share them, device ``place``."""
 
     workload: Workload
@@ -84,7 +84,7 @@ def cast(weight: Tensor, x: Tensor) -> Tensor:
     return weight if weight.dtype == x.dtype else weight.to(x.dtype)
 
 
-def linear(made: Made, inputs: int, outputs: int, bias: bool = False) -> Linear:
+def linear(made: LayerSetup, inputs: int, outputs: int, bias: bool = False) -> Linear:
     """Returns a linear with Megatron's initial weights."""
     layer = Linear(inputs, outputs, bias=bias, device=made.place, dtype=made.weight_dtype)
     nn.init.normal_(layer.weight, std=_STANDARD)
@@ -94,7 +94,7 @@ def linear(made: Made, inputs: int, outputs: int, bias: bool = False) -> Linear:
 class Norm(nn.Module):
     """RMSNorm or LayerNorm over the last dimension, as the model has it."""
 
-    def __init__(self, made: Made, width: int) -> None:
+    def __init__(self, made: LayerSetup, width: int) -> None:
         super().__init__()
         options: dict[str, Any] = {"device": made.place, "dtype": made.weight_dtype}
         kind = made.model.normalization
@@ -125,7 +125,7 @@ class FeedForward(nn.Module):
     The output is this rank's summand: see ``Leave`` of :mod:`projector.benchmark.layers_attention`.
     """
 
-    def __init__(self, made: Made, width: int) -> None:
+    def __init__(self, made: LayerSetup, width: int) -> None:
         super().__init__()
         model, inner = made.model, share(width, made.ranks.tp.size)
         self.model = model

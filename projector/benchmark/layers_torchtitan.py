@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from projector.benchmark.layers_parts import Made
+from projector.benchmark.layers_parts import LayerSetup
 from projector.benchmark.layers_whole import WholeSource
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload.model import LayerKind, Model
@@ -28,7 +28,7 @@ class TorchtitanSource(WholeSource):
 
     name = "torchtitan"
 
-    def __init__(self, made: Made) -> None:
+    def __init__(self, made: LayerSetup) -> None:
         """Raises :class:`InputError` where the library is missing or of another release, :class:`Unsupported` for what its
         blocks have no switch for."""
         super().__init__(made)
@@ -81,7 +81,7 @@ def _refuse(model: Model) -> None:
         raise Unsupported(f"blocks of torchtitan with {', '.join(reasons)}")
 
 
-def _block_arguments(family: str, made: Made, kind: LayerKind) -> dict[str, Any]:
+def _block_arguments(family: str, made: LayerSetup, kind: LayerKind) -> dict[str, Any]:
     """Returns the arguments of ``family`` for one rank's part."""
     model = made.model
     args: dict[str, Any] = {"dim": model.hidden_size, "max_seq_len": made.length}
@@ -102,7 +102,7 @@ def _block_arguments(family: str, made: Made, kind: LayerKind) -> dict[str, Any]
     return args | sizes | {"hidden_dim": model.ffn_hidden_size, "qk_norm": model.qk_layernorm, "moe_enabled": kind.moe}
 
 
-def _expert_arguments(made: Made) -> Any:
+def _expert_arguments(made: LayerSetup) -> Any:
     moe, recipe = made.model.moe, made.workload.recipe
     assert moe is not None
     stated = {

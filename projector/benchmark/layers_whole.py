@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from projector.benchmark.layers_decoder import Embedding, Head
-from projector.benchmark.layers_parts import Made
+from projector.benchmark.layers_parts import LayerSetup
 from projector.errors import Unsupported
 
 Tensor = torch.Tensor
@@ -21,7 +21,7 @@ class WholeSource:
 
     name = ""
 
-    def __init__(self, made: Made) -> None:
+    def __init__(self, made: LayerSetup) -> None:
         """Raises :class:`Unsupported` for layers that several ranks would share."""
         if made.ranks.tp.size * made.ranks.ep.size > 1:
             raise Unsupported(f"layers of {self.name} on several ranks of tp or ep: try --benchmark-gpus 1")
@@ -45,7 +45,7 @@ class WholeSource:
 
 
 class _Layer(nn.Module):
-    def __init__(self, layer: nn.Module, call: Callable[[nn.Module, Tensor], Any], made: Made) -> None:
+    def __init__(self, layer: nn.Module, call: Callable[[nn.Module, Tensor], Any], made: LayerSetup) -> None:
         super().__init__()
         self.layer, self.call, self.length = layer, call, made.length
         self.cast = made.dtype if made.weight_dtype != made.dtype else None

@@ -18,7 +18,7 @@ from torch import nn
 
 from projector.benchmark import layers_dtensor
 from projector.benchmark.layers_decoder import DecoderLayer, Embedding, Head
-from projector.benchmark.layers_parts import Made
+from projector.benchmark.layers_parts import LayerSetup
 from projector.benchmark.layers_whole import WholeSource
 from projector.errors import InputError, Problem
 from projector.workload.model import LayerKind
@@ -41,7 +41,7 @@ class Source(Protocol):
         """Maps hidden states and labels [batch, length] to the mean loss."""
 
 
-Maker = Callable[[Made], Source]
+Maker = Callable[[LayerSetup], Source]
 
 
 class _Torch:
@@ -49,7 +49,7 @@ class _Torch:
 
     name = "torch"
 
-    def __init__(self, made: Made) -> None:
+    def __init__(self, made: LayerSetup) -> None:
         self._split = layers_dtensor.used(made)
         self._whole, self._made = (layers_dtensor.whole(made) if self._split else made), made
 
@@ -66,7 +66,7 @@ class _Torch:
         return layers_dtensor.split(module, layers_dtensor.mesh_of(self._made)) if self._split else module
 
 
-def find(name: str, made: Made) -> Source:
+def find(name: str, made: LayerSetup) -> Source:
     """Returns the source called ``name``. Raises :class:`InputError` for one that is unknown or not installed."""
     if name == "torch":
         return _Torch(made)
@@ -118,7 +118,7 @@ class TransformersSource(WholeSource):
 
     name = PREFIX
 
-    def __init__(self, made: Made, path: str) -> None:
+    def __init__(self, made: LayerSetup, path: str) -> None:
         """``path`` is ``config.json`` or its folder. Raises :class:`InputError` where it or the library is missing."""
         if util.find_spec("transformers") is None:
             expected = "the library: pip install transformers, or --layers torch"

@@ -22,7 +22,7 @@ from projector.benchmark.exchange import agreed, groups_of, run_collective
 from projector.benchmark.job import unheard
 from projector.benchmark.layers_dtensor import shard
 from projector.benchmark.layers_narrow import converted, fresh
-from projector.benchmark.layers_parts import Made
+from projector.benchmark.layers_parts import LayerSetup
 from projector.benchmark.step_laps import Strip
 from projector.benchmark.timings import Asked, StageWanted, summary
 from projector.benchmark.update import Update, local
@@ -42,7 +42,7 @@ def run(asked: Asked, device: Device, kept: Callable[[Any], None] = unheard) -> 
     ``kept`` is called with the figures so far after each thing that a step can do without.
     """
     before, ranks = under(device), groups_of(asked)
-    made = Made(asked.workload, device.place, ranks, asked.execution)
+    made = LayerSetup(asked.workload, device.place, ranks, asked.execution)
     layers = source.find(asked.layers, made)
     strip = _strip(asked, layers, device)
     saved = saved_bytes(strip, _token_source(made))
@@ -127,7 +127,7 @@ def _before_microbatch(strip: step_laps.Strip, *, sync_last: bool) -> Callable[[
     return hear
 
 
-def _token_source(made: Made) -> Callable[[], tuple[torch.Tensor, torch.Tensor]]:
+def _token_source(made: LayerSetup) -> Callable[[], tuple[torch.Tensor, torch.Tensor]]:
     shape = (made.workload.recipe.micro_batch_size, made.length)
 
     def draw() -> tuple[torch.Tensor, torch.Tensor]:

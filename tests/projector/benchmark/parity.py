@@ -10,7 +10,7 @@ from projector.benchmark.layers_decoder import DecoderLayer
 from projector.benchmark.layers_dtensor import mesh_of, split, whole
 from projector.benchmark.layers_moe import Routed
 from projector.benchmark.layers_parallel import Group, Ranks
-from projector.benchmark.layers_parts import Made
+from projector.benchmark.layers_parts import LayerSetup
 from projector.mechanisms import Execution
 from projector.workload import zoo
 from projector.workload.model import decoder
@@ -37,11 +37,11 @@ def differences(_: object, __: object, ___: object) -> dict[str, float]:
     }
 
 
-def _made(ranks: Ranks, **differs: Any) -> Made:
+def _made(ranks: Ranks, **differs: Any) -> LayerSetup:
     sizes = {"num_attention_heads": 4, "num_query_groups": 2, "kv_channels": 8, "vocab_size": 64, **differs}
     model = zoo.load("llama3_8b", num_layers=1, hidden_size=32, ffn_hidden_size=48, **sizes)
     made = Recipe(micro_batch_size=2, global_batch_size=2, seq_length=8, precision="fp32")
-    return Made(Workload(model=model, recipe=made, gpus=2), "cpu", ranks, _APART)
+    return LayerSetup(Workload(model=model, recipe=made, gpus=2), "cpu", ranks, _APART)
 
 
 def _reference(**differs: Any) -> tuple[DecoderLayer, torch.Tensor]:

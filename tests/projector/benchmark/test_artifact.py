@@ -238,14 +238,14 @@ def test_half_the_heads_and_widths_leave_more_than_half_and_less_than_all(cpu: D
 
     from projector.benchmark import source, step_laps
     from projector.benchmark.layers_parallel import Group, Ranks
-    from projector.benchmark.layers_parts import Made
+    from projector.benchmark.layers_parts import LayerSetup
     from projector.benchmark.task import saved_bytes
 
     work = tiny(gpus=2, layers=1, tp=2, global_batch_size=1)
     execution = resolve(work, cpu.vendor, cpu.arch).execution
 
     def counted(tp: Group) -> float:
-        layers = source.find("torch", Made(work, "cpu", Ranks(tp=tp), execution))
+        layers = source.find("torch", LayerSetup(work, "cpu", Ranks(tp=tp), execution))
         parts = [("layer dense", False, layers.layer(work.model.layer_kinds[0]))]
         strip = step_laps.Strip(layers.embedding(), parts, layers.head())
         ids = torch.zeros(1, 32, dtype=torch.int64)

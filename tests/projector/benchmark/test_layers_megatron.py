@@ -21,7 +21,7 @@ from benchmark_cases import stand_in  # noqa: E402
 
 from projector.benchmark import layers_megatron, measured, source  # noqa: E402
 from projector.benchmark.device import Device  # noqa: E402
-from projector.benchmark.layers_parts import Made  # noqa: E402
+from projector.benchmark.layers_parts import LayerSetup  # noqa: E402
 from projector.errors import InputError, Unsupported  # noqa: E402
 from projector.hardware import catalogue  # noqa: E402
 from projector.workload import zoo  # noqa: E402
@@ -31,10 +31,10 @@ from tests.workloads import workload  # noqa: E402
 SMALL = {"num_layers": 2, "hidden_size": 32, "ffn_hidden_size": 64, "num_attention_heads": 4, "vocab_size": 256}
 
 
-def _made(name: str = "llama3_8b", **recipe: object) -> Made:
+def _made(name: str = "llama3_8b", **recipe: object) -> LayerSetup:
     groups = {} if zoo.load(name).mla else {"num_query_groups": 2, "kv_channels": 8}
     stated = {"micro_batch_size": 2, "global_batch_size": 2, "seq_length": 16, "precision": "bf16"} | recipe
-    return Made(workload(zoo.load(name, **SMALL, **groups), 1, **stated))
+    return LayerSetup(workload(zoo.load(name, **SMALL, **groups), 1, **stated))
 
 
 @dataclass
@@ -238,7 +238,7 @@ def test_the_exchange_is_that_of_the_recipe() -> None:
     alone = layers_megatron.settings(_made("deepseek_v2_lite", **flex))
     assert (alone["moe_token_dispatcher_type"], alone["moe_permute_fusion"]) == ("alltoall", False)
     wide = replace(_made("deepseek_v2_lite").workload, gpus=2)
-    made = Made(replace(wide, recipe=replace(wide.recipe, ep=2, **flex)))
+    made = LayerSetup(replace(wide, recipe=replace(wide.recipe, ep=2, **flex)))
     found = layers_megatron.settings(made)
     assert (found["moe_token_dispatcher_type"], found["moe_flex_dispatcher_backend"]) == ("flex", "hybridep")
 

@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 from projector.benchmark import measured, source  # noqa: E402
 from projector.benchmark.device import Device  # noqa: E402
 from projector.benchmark.layers_narrow import converted  # noqa: E402
-from projector.benchmark.layers_parts import Made  # noqa: E402
+from projector.benchmark.layers_parts import LayerSetup  # noqa: E402
 from projector.benchmark.shrink import shrink_to  # noqa: E402
 from projector.errors import InputError, Unsupported  # noqa: E402
 from projector.frameworks import resolve  # noqa: E402
@@ -210,9 +210,9 @@ def _work(name: str, tp: int = 1, **recipe: Any) -> Workload:
     return workload(model, tp, "torchtitan", **stated | recipe)
 
 
-def _made(work: Workload) -> Made:
+def _made(work: Workload) -> LayerSetup:
     alone = shrink_to(work, 1).workload
-    return Made(alone, execution=resolve(alone, "cpu", "x").execution)
+    return LayerSetup(alone, execution=resolve(alone, "cpu", "x").execution)
 
 
 def test_blocks_are_a_ranks_part_of_their_family(titan: dict[str, Any]) -> None:

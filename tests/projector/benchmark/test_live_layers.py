@@ -76,9 +76,9 @@ def test_fewer_experts_than_a_token_reaches_take_as_many_rows() -> None:
 
 def _layer(work: Workload, cpu: Device, moe: bool) -> tuple[Any, Any]:
     from projector.benchmark import source
-    from projector.benchmark.layers_parts import Made
+    from projector.benchmark.layers_parts import LayerSetup
 
-    made = Made(work, execution=resolve(work, cpu.vendor, cpu.arch).execution)
+    made = LayerSetup(work, execution=resolve(work, cpu.vendor, cpu.arch).execution)
     return made, source.find("torch", made).layer(decoder(moe))
 
 
@@ -105,14 +105,14 @@ def test_alibi_takes_its_slope_off_by_the_distance() -> None:
     """The published slopes of 8 and of 12 heads (arXiv:2108.12409 §3 and its code), and attention by its definition."""
     torch = pytest.importorskip("torch")
     from projector.benchmark.layers_attention import Attention, distances, slopes
-    from projector.benchmark.layers_parts import Made
+    from projector.benchmark.layers_parts import LayerSetup
 
     assert slopes(8) == [2.0**-i for i in range(1, 9)]
     assert slopes(12) == pytest.approx([2.0**-i for i in range(1, 9)] + [2.0**-i for i in (0.5, 1.5, 2.5, 3.5)])
     sizes = {"num_attention_heads": 4, "num_query_groups": 2, "kv_channels": 8, "hidden_size": 32}
     model = zoo.load("llama3_8b", num_layers=1, position_embedding_type="alibi", **sizes)
     recipe = Recipe(micro_batch_size=2, global_batch_size=2, seq_length=6, precision="fp32")
-    layer = Attention(Made(Workload(model=model, recipe=recipe, gpus=1)))
+    layer = Attention(LayerSetup(Workload(model=model, recipe=recipe, gpus=1)))
     x = torch.randn(12, 32)
     q, k, v = (t.unflatten(0, (2, 6)).unflatten(-1, (-1, 8)) for t in layer.qkv[0](x).split([32, 16, 16], dim=-1))
     k, v = (t.repeat_interleave(2, dim=2) for t in (k, v))
@@ -193,10 +193,10 @@ def test_a_layer_of_transformers_has_the_weights_of_ours(cpu: Device, tmp_path: 
     import torch
 
     from projector.benchmark import source
-    from projector.benchmark.layers_parts import Made
+    from projector.benchmark.layers_parts import LayerSetup
 
     work = _work(tmp_path / "config.json")
-    made = Made(work, execution=resolve(work, cpu.vendor, cpu.arch).execution)
+    made = LayerSetup(work, execution=resolve(work, cpu.vendor, cpu.arch).execution)
     kind = work.model.layer_kinds[0]
     ours, theirs = (source.find(name, made).layer(kind) for name in ("torch", f"transformers:{tmp_path}/config.json"))
     sizes = [sum(weight.numel() for weight in layer.parameters()) for layer in (ours, theirs)]
@@ -210,15 +210,15 @@ def test_a_layer_of_transformers_has_the_weights_of_ours(cpu: Device, tmp_path: 
 
 def test_without_transformers_the_command_says_what_to_install(cpu: Device, tmp_path: Path, monkeypatch) -> None:
     from projector.benchmark import source
-    from projector.benchmark.layers_parts import Made
+    from projector.benchmark.layers_parts import LayerSetup
 
     monkeypatch.setattr(source.util, "find_spec", lambda _: None)
     with pytest.raises(InputError, match="pip install transformers"):
-        source.find("transformers:config.json", Made(_work(tmp_path / "config.json"), cpu.place))
+        source.find("transformers:config.json", LayerSetup(_work(tmp_path / "config.json"), cpu.place))
     monkeypatch.undo()
     if util.find_spec("transformers") is not None:
         with pytest.raises(InputError, match="that transformers reads"):
-            source.find(f"transformers:{tmp_path}/none/", Made(_work(tmp_path / "config.json"), cpu.place))
+            source.find(f"transformers:{tmp_path}/none/", LayerSetup(_work(tmp_path / "config.json"), cpu.place))
 
 
 def test_the_adapter_of_the_page_is_timed(cpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +241,7 @@ def test_one_shard_computes_what_a_whole_weight_does(cpu: Device, tmp_path: Path
 
     from projector.benchmark import source
     from projector.benchmark.layers_parallel import Group, Ranks
-    from projector.benchmark.layers_parts import Made
+    from projector.benchmark.layers_parts import LayerSetup
 
     work = _work(tmp_path / "config.json")
     execution = resolve(work, cpu.vendor, cpu.arch).execution
@@ -251,7 +251,7 @@ def test_one_shard_computes_what_a_whole_weight_does(cpu: Device, tmp_path: Path
         outs = []
         for ranks in (Ranks(), Ranks(tp=Group(1, 0, dist.group.WORLD))):
             torch.manual_seed(0)
-            layers = source.find("torch", Made(work, "cpu", ranks, execution))
+            layers = source.find("torch", LayerSetup(work, "cpu", ranks, execution))
             parts = [layers.embedding(), layers.layer(work.model.layer_kinds[0]), layers.head()]
             ids = torch.arange(64).view(2, 32)
             outs.append(parts[2](parts[1](parts[0](ids)), ids))
