@@ -1,4 +1,4 @@
-"""LayerSetup-up ``config.json`` files of Hugging Face."""
+"""Made-up ``config.json`` files of Hugging Face."""
 
 __all__ = ["llama_like"]
 

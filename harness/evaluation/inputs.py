@@ -145,7 +145,7 @@ def markdown(made: Sequence[Line]) -> str:
 
 
 _INTRODUCTION = (
-    "LayerSetup by `python -m harness inputs FOLDER --out reports/inputs.md`. Every experiment of a Primus checkout is projected",
+    "Made by `python -m harness inputs FOLDER --out reports/inputs.md`. Every experiment of a Primus checkout is projected",
     "as it stands (`python -m projector performance --config FILE`): presets from beside it, the GPU of its folder, the",
     "fewest whole hosts that hold its parallel groups. Memory is what the fullest device is expected to show.",
 )

@@ -231,7 +231,7 @@ def _made_of(provenance: Mapping[str, Any]) -> Iterator[str]:
     versions = [f"{name} {version}" for name, version in dict(provenance.get("versions", {})).items()]
     revision = str(provenance.get("revision", ""))
     if versions:
-        yield f"LayerSetup with {', '.join(versions)}."
+        yield f"Made with {', '.join(versions)}."
     if revision:
         yield f"Revision {revision[:12]}{'+changes' if revision.endswith('+changes') else ''}."
     if provenance.get("inputs"):

@@ -89,7 +89,7 @@ def test_searchers_side_by_side(benchmark: Any, tmp_path: Path) -> None:
             "has these.",
             "A candidate is one whose time was computed, or which was refused or bounded away; of ours "
             f"{ours['projected']:,} were projected with schedule, memory and topology, and nothing better was left out.",
-            "LayerSetup by `PEERS=DIR pytest -m slow tests/benchmarks/test_peer_searches.py`.",
+            "Made by `PEERS=DIR pytest -m slow tests/benchmarks/test_peer_searches.py`.",
         ),
     )
     benchmark.extra_info |= {f"{name} candidates/s": rate for name, rate in rates.items()}

@@ -60,7 +60,7 @@ def test_the_speed_up_of_workers(benchmark: Any, tmp_path: Path) -> None:
             f"{measured_table.machine()}. More workers than cores gain nothing, and scheduler and writing share them: a "
             f"speed-up beyond {cores} is not real here, and shows what else the machine was doing meanwhile.",
             f"Load average of the machine before it began: {load:.1f}. What else runs takes from the speed-up.",
-            "LayerSetup by `pytest -m slow tests/benchmarks/test_sweep_workers.py`.",
+            "Made by `pytest -m slow tests/benchmarks/test_sweep_workers.py`.",
         ),
     )
     benchmark.extra_info |= {f"{n} workers, points/s": len(made) / s for n, s in seconds.items()}

@@ -14,7 +14,7 @@ ADAM, REDUCE = "multi_tensor_apply_kernel<AdamFunctor>", "ncclDevKernel_AllReduc
 
 
 @dataclass
-class LayerSetup:
+class Made:
     """Events of one rank; times in microseconds."""
 
     rank: int = 0
@@ -53,9 +53,9 @@ class LayerSetup:
         return put(path, gzip.compress(text) if path.suffix == ".gz" else text)
 
 
-def stepped(lengths: Sequence[float], rank: int = 0) -> LayerSetup:
+def stepped(lengths: Sequence[float], rank: int = 0) -> Made:
     """Steps back to back, each with a product, attention both ways and an optimizer: ``lengths`` µs of the product."""
-    made, at = LayerSetup(rank), 1000.0
+    made, at = Made(rank), 1000.0
     for number, length in enumerate(lengths, 10):
         made.mark(f"ProfilerStep#{number}", at, length + 400)
         made.kernel(GEMM, at + 10, length, launch=at + 5)

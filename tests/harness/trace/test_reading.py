@@ -20,7 +20,7 @@ from harness.trace.shapes import shaped
 from harness.trace.steps import TracedPart, chosen, steps
 from harness.trace.study import exchanges, study
 from projector.operators.types import Attention, Gemm
-from tests.harness.trace.made import ADAM, GEMM, REDUCE, LayerSetup, stepped
+from tests.harness.trace.made import ADAM, GEMM, REDUCE, Made, stepped
 from tests.harness.trace.made import FORWARD as FLASH
 
 
@@ -43,7 +43,7 @@ def test_a_kernel_belongs_to_the_step_that_launched_it(tmp_path) -> None:
 
 def test_a_device_behind_its_host_makes_no_step_longer(tmp_path) -> None:
     """Each step's copy runs at once, its products 3,000 µs after their launch, one step after the other."""
-    made = LayerSetup()
+    made = Made()
     for i in range(5):
         made.mark(f"ProfilerStep#{i}", 1000 * i, 1000)
         made.kernel("Memcpy HtoD (Pinned -> Device)", 1000 * i + 5, 10, stream=9, launch=1000 * i + 1)
@@ -72,7 +72,7 @@ def test_what_is_no_trace_is_refused(tmp_path, text: str) -> None:
 
 
 def test_a_kernel_is_owned_by_what_encloses_its_launch(tmp_path) -> None:
-    made = LayerSetup()
+    made = Made()
     made.mark("layer 3", 0, 100)
     made.host("aten::mm", 10, 20)
     made.kernel(GEMM, 200, 10, launch=15)
@@ -95,8 +95,8 @@ def test_a_kernel_is_owned_by_what_encloses_its_launch(tmp_path) -> None:
     assert trace.ops.names[int(trace.ops.name[found[0].op])] == "aten::mm"
 
 
-def exchange(rank: int, lengths: list[float], *, numbered: bool = True) -> LayerSetup:
-    made = LayerSetup(rank)
+def exchange(rank: int, lengths: list[float], *, numbered: bool = True) -> Made:
+    made = Made(rank)
     for at, length in enumerate(lengths):
         message = {
             "Collective name": "allreduce",
@@ -124,7 +124,7 @@ def test_what_the_fastest_rank_needs_is_transfer(tmp_path, numbered: bool) -> No
 
 
 def test_shapes_come_from_sizes_and_strides(tmp_path) -> None:
-    made = LayerSetup()
+    made = Made()
     types = ["c10::BFloat16", "c10::BFloat16"]
     linear = {"Input Dims": [[512, 256], [256, 128]], "Input Strides": [[256, 1], [1, 256]], "Input type": types}
     made.host("aten::mm", 10, 10, **linear)
@@ -208,7 +208,7 @@ def test_two_products_at_a_time_share_it() -> None:
 
 @pytest.fixture
 def gaps(tmp_path) -> dict[str, float]:
-    made = LayerSetup()
+    made = Made()
     made.kernel(GEMM, 100, 50, launch=10)
     made.kernel(GEMM, 152, 48, launch=20)  # follows at once
     made.host("cudaStreamSynchronize", 30, 172, cat="cuda_runtime")
@@ -298,7 +298,7 @@ def test_a_terminal_of_80_columns(tmp_path, monkeypatch) -> None:
 def test_bad_input_is_one_clear_error(argv: list[str], wanted: str, tmp_path) -> None:
     files = {
         "one": stepped([500, 500]).write(tmp_path / "one.json"),
-        "other": LayerSetup(rank=1, world=4, events=stepped([500]).events).write(tmp_path / "other.json"),
+        "other": Made(rank=1, world=4, events=stepped([500]).events).write(tmp_path / "other.json"),
         "none": tmp_path / "none.json",
     }
     said = command_line.refused("harness", "trace", *(word.format(**files) for word in argv))
@@ -308,7 +308,7 @@ def test_bad_input_is_one_clear_error(argv: list[str], wanted: str, tmp_path) ->
 
 
 def test_inference_is_said_to_be_no_step(tmp_path) -> None:
-    made = LayerSetup()
+    made = Made()
     made.kernel("flash::flash_fwd_kernel<x>", 100, 50)
     path = made.write(tmp_path / "t.json")
     assert "no backward pass" in command_line.told("harness", "trace", path, "--config", CONFIG)
