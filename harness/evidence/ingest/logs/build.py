@@ -27,7 +27,7 @@ MEMORY_KINDS = ("device", "reserved", "allocated")  # of two figures, the one th
 
 
 def state_of(record: Logged) -> SteadyState | None:
-    """The steady state of a record's steps, in units of its basis; None where it has none that are steady."""
+    """Returns the steady state of a record's steps, in units of the record's basis; None where no step is steady."""
     if not record.steps or not record.steady:
         return None
     return steady_state(
@@ -43,48 +43,48 @@ def state_of(record: Logged) -> SteadyState | None:
 
 
 def timers_of(record: Logged) -> tuple[tuple[str, float], ...]:
-    """(name, mean seconds a step), longest first, of the timers that most steps have: not those of the start."""
+    """Returns (name, mean seconds a step), longest first, of the timers that most steps print."""
     often = max(max((count for _, count in record.timers.values()), default=0) / 2, record.steps / 4)
     means = ((name, total / count) for name, (total, count) in record.timers.items() if count >= often)
     return tuple(sorted(means, key=lambda timer: -timer[1]))
 
 
 def unknown_gpu(record: Logged) -> str:
-    """What to say of a GPU that the log names and no name in the catalogue is; empty where it names none."""
+    """Returns the message for a GPU that the log names and the catalogue does not know; empty where the log names none."""
     device = str(record.facts.get("gpu") or "")
     chips = re.findall(r"[a-z]+\d+\w*", device.lower())
-    alike = [name for name in catalogue.gpu_names() if name.partition("_")[0] in chips]
-    close = f"a known name; nearest: {', '.join(alike)}" if alike else nearest(device, catalogue.gpu_names())
-    return f"unknown gpu {device!r}, expected {close}" if device else ""
+    same_chip = [name for name in catalogue.gpu_names() if name.partition("_")[0] in chips]
+    expected = f"a known name; nearest: {', '.join(same_chip)}" if same_chip else nearest(device, catalogue.gpu_names())
+    return f"unknown gpu {device!r}, expected {expected}" if device else ""
 
 
 def build(record: Logged, dialect: str, where: str, context: Context) -> LogRun:
-    """Raises :class:`projector.errors.InputError` where the log and the context do not make a whole configuration."""
-    found = settings(record, dialect, where, context)
+    """Builds the run of a log. Raises :class:`InputError` where log and context do not make a whole configuration."""
+    config = settings(record, dialect, where, context)
     state = state_of(record)
     unstated = {"gpus": "gpus not stated", "gpu": unknown_gpu(record) or "gpu not stated"}
-    refused = [why for name, why in unstated.items() if not getattr(found, name)]
-    scale = _scale(record, found)
-    measured = _measured(record, state, found, scale, refused)
+    refused = [why for name, why in unstated.items() if not getattr(config, name)]
+    scale = _seconds_per_unit(record, config)
+    measured = _measured(record, state, config, scale, refused)
     run = run_of(
         record,
         where,
         context,
-        found.framework,
-        found.date,
-        gpu=found.gpu,
-        gpus=found.gpus or 0,
-        model=found.model,
-        model_name=found.model.name,
-        recipe=found.recipe,
+        config.framework,
+        config.date,
+        gpu=config.gpu,
+        gpus=config.gpus or 0,
+        model=config.model,
+        model_name=config.model.name,
+        recipe=config.recipe,
         measured=measured,
         switches=strategy_of(record),
-        assumed=found.assumed,
-        unread=found.unread,
+        assumed=config.assumed,
+        unread=config.unread,
         problem="; ".join(refused),
         notes=context.notes,
     )
-    tokens = None if state is None else _median(record.tokens, state)
+    tokens = None if state is None else _steady_median(record.tokens, state)
     if state is not None and (wrong := list(consistency.derived(run, record, state, tokens, where))):
         raise InputError(wrong)
     run, judged = physics.marked(run)
@@ -93,36 +93,36 @@ def build(record: Logged, dialect: str, where: str, context: Context) -> LogRun:
     row = RowReport(
         where=where,
         id=run.id,
-        mapped=tuple(_mapped(record, dialect, state, found, scale)),
-        assumed=found.assumed,
+        mapped=tuple(_map_texts(record, dialect, state, config, scale)),
+        assumed=config.assumed,
         refused=tuple(refused),
-        doubts=(*found.doubts, *judged.doubts, *step_doubts(record, state), *map(str, rates)),
-        unread=found.unread,
-        missing=_lacking(refused, found, judged),
+        doubts=(*config.doubts, *judged.doubts, *step_doubts(record, state), *map(str, rates)),
+        unread=config.unread,
+        missing=_lacking_flags(refused, config, judged),
     )
     if state is not None:
         run = replace(run, notes="; ".join(filter(None, (run.notes, evidence(state, scale)))))
     return LogRun(run=run, row=row, dialect=dialect, record=record, state=state, scale=scale)
 
 
-def _lacking(refused: list[str], found: Settings, judged: physics.Judgement) -> tuple[tuple[str, str], ...]:
-    """What flags can say, where nothing else stops the run."""
-    missing = partial.missing_of(None, found.gpu, found.gpus)
+def _lacking_flags(refused: list[str], config: Settings, judged: physics.Judgement) -> tuple[tuple[str, str], ...]:
+    """Lists what a flag of ``harness ingest`` can supply, where nothing else stops the run."""
+    missing = partial.missing_of(None, config.gpu, config.gpus)
     return () if judged.refused or len(refused) > len(missing) else partial.flag_for(missing)
 
 
-def _scale(record: Logged, found: Settings) -> float:
-    """Seconds of a step per unit of the record's values."""
-    recipe = found.recipe
+def _seconds_per_unit(record: Logged, config: Settings) -> float:
+    """Returns the seconds of a step per unit of the record's values."""
+    recipe = config.recipe
     if record.basis == "samples":
         return float(recipe.global_batch_size)
     if record.basis == "tokens":
-        return recipe.global_batch_size * recipe.seq_length / found.gpus if found.gpus else float("nan")
+        return recipe.global_batch_size * recipe.seq_length / config.gpus if config.gpus else float("nan")
     return 1.0
 
 
 def _measured(record: Logged, state: SteadyState | None, found: Settings, scale: float, refused: list[str]) -> Measured:
-    peak, kind = _memory(record, found)
+    peak, kind = _peak_memory(record, found)
     if state is None or not scale > 0:
         if record.failure is not None and record.failure.kind == "out-of-memory":
             return Measured(status="out-of-memory")
@@ -132,7 +132,7 @@ def _measured(record: Logged, state: SteadyState | None, found: Settings, scale:
     recipe = found.recipe
     tgs = recipe.global_batch_size * recipe.seq_length / seconds / found.gpus if found.gpus else None
     derived = "step_seconds from tgs" if record.basis == "tokens" else "tgs from step_seconds"
-    printed = _median(record.tflops, state)
+    printed = _steady_median(record.tflops, state)
     return Measured(
         step_seconds=float(f"{seconds:.9g}"),
         tgs=float(f"{tgs:.9g}") if tgs else None,
@@ -145,25 +145,25 @@ def _measured(record: Logged, state: SteadyState | None, found: Settings, scale:
     )
 
 
-def _memory(record: Logged, found: Settings) -> tuple[float | None, str | None]:
-    """The largest printed use, of the widest kind; of a ratio alone, that share of the GPU's memory."""
+def _peak_memory(record: Logged, config: Settings) -> tuple[float | None, str | None]:
+    """Returns the largest memory use of the widest kind; of a printed ratio alone, that share of the GPU's memory."""
     for kind in MEMORY_KINDS:
         if kind in record.memory:
             return round(record.memory[kind], 3), kind
-    if record.memory_ratio and found.gpu:
-        capacity = catalogue.gpu(found.gpu).memory_bytes / 2**30
+    if record.memory_ratio and config.gpu:
+        capacity = catalogue.gpu(config.gpu).memory_bytes / 2**30
         return round(record.memory_ratio * capacity, 3), "device"
     return None, None
 
 
-def _median(values: npt.NDArray[np.float32], state: SteadyState) -> float | None:
-    kept = values[state.reasons == 0]
-    kept = kept[np.isfinite(kept)]
-    return float(np.median(kept)) if len(kept) else None
+def _steady_median(values: npt.NDArray[np.float32], state: SteadyState) -> float | None:
+    steady = values[state.reasons == 0]
+    steady = steady[np.isfinite(steady)]
+    return float(np.median(steady)) if len(steady) else None
 
 
 def step_doubts(record: Logged, state: SteadyState | None) -> list[str]:
-    """What the lines themselves leave open, whatever the configuration."""
+    """Returns the doubts that the lines themselves raise, whatever the configuration."""
     doubts = list(record.notes)
     if record.failure is not None and record.steps:
         doubts.append(f"line {record.failure.line}: the job failed: {record.failure.text[:80]}")
@@ -179,15 +179,15 @@ def step_doubts(record: Logged, state: SteadyState | None) -> list[str]:
     return doubts
 
 
-def _mapped(record: Logged, dialect: str, state: SteadyState | None, found: Settings, scale: float) -> list[str]:
+def _map_texts(record: Logged, dialect: str, state: SteadyState | None, config: Settings, scale: float) -> list[str]:
     texts = steps_words(record, dialect, state, scale)
-    if found.dumped:
-        texts.append(f"{found.dumped} arguments from line {found.line}")
+    if config.dumped:
+        texts.append(f"{config.dumped} arguments from line {config.line}")
     return texts
 
 
 def steps_words(record: Logged, dialect: str, state: SteadyState | None, scale: float = float("nan")) -> list[str]:
-    """The steps; with ``scale`` their time, too."""
+    """Returns texts that describe the steps; with ``scale`` (seconds per unit of the record's values) the step time, too."""
     texts = [f"dialect {dialect}", f"{record.steps} steps"]
     if record.repeated:
         texts.append(f"{record.repeated} lines repeat a step")
@@ -199,7 +199,7 @@ def steps_words(record: Logged, dialect: str, state: SteadyState | None, scale: 
 
 
 def evidence(state: SteadyState, scale: float) -> str:
-    """The interval and the cuts in one line, for the run's notes."""
+    """Returns the interval and the cuts in one line, for the run's notes."""
     parts = [f"median of {state.kept} steps"]
     if state.low is not None and state.high is not None:
         parts.append(f"90 % interval {state.low * scale:.6g} to {state.high * scale:.6g} s")
@@ -208,10 +208,10 @@ def evidence(state: SteadyState, scale: float) -> str:
 
 
 def run_of(record: Logged, where: str, context: Context, framework: str, date: str = "", **stated: Any) -> MeasuredRun:
-    """The run of a log: ``stated`` of its configuration and figures, and what the context says of its surroundings."""
+    """Returns the run of a log: ``stated`` holds configuration and figures, ``context`` what the user says beside."""
     label = re.sub(r"[^\w.-]+", "-", record.name).strip("-")
     return MeasuredRun(
-        id="-".join(filter(None, (context.id or _stem(where), label))),
+        id="-".join(filter(None, (context.id or _file_stem(where), label))),
         source=Source(title=Path(where).name if where != "-" else "standard input", kind="log"),
         gpus_per_node=context.gpus_per_node,
         cluster=context.cluster or None,
@@ -226,13 +226,13 @@ def run_of(record: Logged, where: str, context: Context, framework: str, date: s
 
 
 def strategy_of(record: Logged) -> dict[str, object]:
-    """What a benchmark calls its parallel sizes, as a switch."""
-    found = record.facts.get("strategy")
-    return {"strategy": found} if found else {}
+    """Returns the switch with the name that a benchmark gives to its parallel sizes; empty where it gives none."""
+    strategy = record.facts.get("strategy")
+    return {"strategy": strategy} if strategy else {}
 
 
-def _stem(where: str) -> str:
-    """The file's name without what says that it is a (compressed) log."""
+def _file_stem(where: str) -> str:
+    """Strips the suffixes that mark a (compressed) log from the file's name."""
     if where == "-":
         return "stdin"
     name = Path(where).name

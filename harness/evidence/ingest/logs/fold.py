@@ -33,28 +33,28 @@ _SAME_START = 0.05  # relative difference of two levels of one run
 
 
 def apart(record: Logged, memory: Mapping[int, Mapping[str, float]]) -> list[Logged]:
-    """The runs of a record: itself, where its starts are one run. ``memory``: peaks by start."""
+    """Splits a record into its runs; the record alone where its starts are one run. ``memory``: peaks by start."""
     starts = np.unique(record.segment)
     if not 2 <= len(starts) <= _MOST or len(np.unique(record.config)) > 1:
         return [record]
     groups: list[list[int]] = [[int(starts[0])]]
     for start in map(int, starts[1:]):
-        if _anew(record, groups[-1][0], start) and _differ(record, groups[-1][-1], start):
+        if _counts_from_beginning(record, groups[-1][0], start) and _speeds_differ(record, groups[-1][-1], start):
             groups.append([start])
         else:
             groups[-1].append(start)
     if len(groups) == 1:
         return [record]
-    return [_only(record, group, memory, index) for index, group in enumerate(groups, start=1)]
+    return [_of_starts(record, group, memory, index) for index, group in enumerate(groups, start=1)]
 
 
-def _anew(record: Logged, first: int, start: int) -> bool:
-    """Whether a start counts from where the run's first one did, or from one (a first step may go unprinted)."""
+def _counts_from_beginning(record: Logged, first: int, start: int) -> bool:
+    """Tells whether a start counts from where the run's first one did, or from one (a first step may go unprinted)."""
     begin, now = (int(record.iteration[record.segment == one][0]) for one in (first, start))
     return now <= max(begin, 1)
 
 
-def _differ(record: Logged, one: int, other: int) -> bool:
+def _speeds_differ(record: Logged, one: int, other: int) -> bool:
     levels = [record.value[record.segment == start] for start in (one, other)]
     if min(map(len, levels)) < _LEAST:
         return False
@@ -62,14 +62,14 @@ def _differ(record: Logged, one: int, other: int) -> bool:
     return abs(second / first - 1) > _SAME_START
 
 
-def _only(record: Logged, group: list[int], memory: Mapping[int, Mapping[str, float]], index: int) -> Logged:
-    mine: npt.NDArray[np.bool_] = np.isin(record.segment, group)
+def _of_starts(record: Logged, group: list[int], memory: Mapping[int, Mapping[str, float]], index: int) -> Logged:
+    in_group: npt.NDArray[np.bool_] = np.isin(record.segment, group)
     peaks: dict[str, float] = {}
     for start in group:
         for kind, gib in memory.get(start, {}).items():
             peaks[kind] = max(peaks.get(kind, 0.0), gib)
     note = f"start {index} of several in one file, each at another speed: the file prints no arguments for it alone"
-    columns = {name: getattr(record, name)[mine] for name in COLUMNS}
+    columns = {name: getattr(record, name)[in_group] for name in COLUMNS}
     columns["segment"] = columns["segment"] - columns["segment"][0]
     return replace(
         record,
@@ -90,8 +90,8 @@ _NOTHING = float("nan")
 
 
 def fold(events: Iterable[Event], clock: Callable[[int], float]) -> list[Logged]:
-    """The runs of a log: one, but for tables with a column a run, summaries of several and starts at another speed.
-    ``clock`` says the time of day before a line (NaN: none)."""
+    """Folds events into the runs of a log: one, except for tables with a column a run, summaries of several runs and starts
+    at another speed. ``clock`` returns the time of day before a line (NaN: none)."""
     builder = _Builder(clock)
     done: list[Logged] = []
     for event in events:
@@ -107,9 +107,9 @@ def fold(events: Iterable[Event], clock: Callable[[int], float]) -> list[Logged]
     return [*done, *builder.runs()]
 
 
-def _repeats(record: Logged) -> bool:
-    """Whether its trainer is this project's (:mod:`harness.measure`), which prints all that a start differs by: starts
-    under the same arguments are repetitions, and the difference of their speeds is the noise of the machine."""
+def _is_own_trainer(record: Logged) -> bool:
+    """Tells whether this project's trainer (:mod:`harness.measure`) wrote the log. It prints all that a start differs by:
+    starts under the same arguments are repetitions, and their speeds differ by the noise of the machine."""
     return bool(record.arguments) and "trainer_framework" in record.arguments[-1].values
 
 
@@ -135,7 +135,7 @@ class _Builder:
         if value is None or not 0 < value < 1e12 or (self._basis >= 0 and basis != self._basis):
             return
         self._basis = basis
-        self._order(step.iteration)
+        self._check_order(step.iteration)
         if self.rows and self._iteration[-1] == step.iteration and self._segment[-1] == self._start:
             self.record.repeated += 1
             self.record.conflicts += abs(value / self._value[-1] - 1) > _SAME
@@ -155,9 +155,9 @@ class _Builder:
         self._pending = 0
         self._fresh = False
         self._mean = step.mean
-        self._said(step)
+        self._take_figures(step)
 
-    def _said(self, step: Step) -> None:
+    def _take_figures(self, step: Step) -> None:
         record = self.record
         record.failure = None  # an earlier start's: this one runs
         if step.global_batch_size:
@@ -170,13 +170,13 @@ class _Builder:
             record.seq_length = step.seq_length
 
     def _memory(self, kind: str, gib: float) -> None:
-        """Peaks by argument dump: a start under other arguments has its own."""
+        """Keeps memory peaks by argument dump: a start under other arguments has its own."""
         if 0 < gib < 1e6:
             used = self._used.setdefault((self._conf, self._start), {})
             used[kind] = max(used.get(kind, 0.0), gib)
 
     def _pop(self) -> None:
-        """Of a step printed again the last counts; what came before the first print stays with it."""
+        """Drops the last row, so that the last print of a step counts; flags of events before the first print stay."""
         self._pending |= self._flags[-1] & ~SKIPPED
         for column in (self._iteration, self._value, self._tokens, self._tflops, self._loss, self._batch):
             column.pop()
@@ -184,16 +184,16 @@ class _Builder:
             column.pop()
         self.rows -= 1
 
-    def _order(self, iteration: int) -> None:
-        """A number far behind the highest means that the job started again."""
+    def _check_order(self, iteration: int) -> None:
+        """Begins a new start where a step number falls far behind the highest."""
         if iteration < self._highest - _BACK * self._interval:
-            self._begin()
+            self._begin_start()
         if self._highest >= 0 and iteration > self._highest:
             self._interval = iteration - self._highest if self._highest else self._interval
             self._interval = min(self._interval, 1000)
         self._highest = max(self._highest, iteration)
 
-    def _begin(self) -> None:
+    def _begin_start(self) -> None:
         if not self._fresh:
             self._start = min(self._start + 1, 32_000)
             self._fresh = True
@@ -202,12 +202,12 @@ class _Builder:
     def other(self, event: Event) -> None:
         record = self.record
         if isinstance(event, Arguments):
-            self._begin()
+            self._begin_start()
             if not record.arguments or dict(record.arguments[-1].values) != dict(event.values):
                 record.arguments.append(event)
                 self._conf = min(len(record.arguments) - 1, 32_000)
         elif isinstance(event, Restart):
-            self._begin()
+            self._begin_start()
         elif isinstance(event, Checkpoint):
             self._pending |= AFTER_CHECKPOINT
         elif isinstance(event, Evaluation):
@@ -233,11 +233,11 @@ class _Builder:
             record.kernels = event
 
     def _first_alone(self) -> bool:
-        """Whether a run logged its first step alone: that step compiles, allocates and connects."""
+        """Tells whether a run logged its first step alone: that step compiles, allocates and connects."""
         return self.rows == 1 and self._iteration[0] in (0, 1) and not self._mean
 
     def by_start(self) -> dict[int, dict[str, float]]:
-        """Peaks of memory under the last arguments, by start."""
+        """Returns the memory peaks under the last arguments, by start."""
         last = int(self.record.config[-1]) if self.rows else self._conf
         return {start: peaks for (conf, start), peaks in self._used.items() if conf == last}
 
@@ -250,7 +250,7 @@ class _Builder:
 
     def runs(self) -> list[Logged]:
         record = self.finish()
-        return [record] if _repeats(record) else apart(record, self.by_start())
+        return [record] if _is_own_trainer(record) else apart(record, self.by_start())
 
     def finish(self) -> Logged:
         record = self.record
@@ -275,12 +275,12 @@ class _Builder:
         for peaks in self.by_start().values():
             for kind, gib in peaks.items():
                 record.memory[kind] = max(record.memory.get(kind, 0.0), gib)
-        _once_each(record)
+        _drop_repeated_prints(record)
         return record
 
 
 def _value(step: Step) -> tuple[int, float | None]:
-    """(index of the basis, value): seconds where they are printed or follow from the step's own batch."""
+    """Returns (index of the basis, value): seconds where the log prints them or they follow from the step's own batch."""
     if step.seconds is not None:
         return 0, step.seconds
     if step.samples_per_s:
@@ -290,8 +290,8 @@ def _value(step: Step) -> tuple[int, float | None]:
     return 1, 1 / step.tokens_per_s if step.tokens_per_s else None
 
 
-def _once_each(record: Logged) -> None:
-    """Keep the last print of each iteration of a start (ranks that print out of turn), in order of iterations."""
+def _drop_repeated_prints(record: Logged) -> None:
+    """Keeps the last print of each iteration of a start (ranks print out of turn), in order of iterations."""
     same = np.diff(record.segment) == 0
     if record.steps < 2 or bool(np.all((np.diff(record.iteration) > 0) | ~same)):
         return

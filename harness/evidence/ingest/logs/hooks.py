@@ -34,7 +34,7 @@ _LAYOUT = re.compile(
 
 class InternEvo(Trainer):
     def __init__(self, of: Dialect) -> None:
-        """``ranks``: 0 until the layout is printed; the count of tokens so far, by the last line."""
+        """``ranks`` is 0 until the layout is printed; ``consumed`` counts the tokens up to the last line."""
         super().__init__(of)
         self.ranks, self.last, self.consumed = 0, -1, 0
 
@@ -49,11 +49,11 @@ class InternEvo(Trainer):
         return (self.made(line, number, match[1], seconds),)
 
     def _tokens(self, step: int, line: str) -> int | None:
-        """Tokens of this step; None where the line before it is missing."""
-        found = _CONSUMED.search(line)
-        if found is None:
+        """Returns the tokens of this step; None where the line of the step before is missing."""
+        match = _CONSUMED.search(line)
+        if match is None:
             return None
-        now, before = whole(found[1]) or 0, self.consumed if self.last + 1 == step else None
+        now, before = whole(match[1]) or 0, self.consumed if self.last + 1 == step else None
         self.last, self.consumed = step, now
         return now - before if before is not None and now > before else None
 
@@ -75,7 +75,7 @@ _SOON = 8  # iterations after which the first one is a new start's
 
 class LitGpt(Trainer):
     def __init__(self, of: Dialect) -> None:
-        """The iterations since the last optimizer step; ``complete``: none is missing."""
+        """``seconds`` sums the iterations since the last optimizer step; ``complete``: none of them is missing."""
         super().__init__(of)
         self.seconds, self.last, self.complete = 0.0, -1, False
         self.recent: deque[int] = deque(maxlen=_LATE)
@@ -99,7 +99,7 @@ class LitGpt(Trainer):
 
 
 class NanoGpt(Trainer):
-    """A loss that is no number is noted once."""
+    """Reads lines of nanoGPT; a loss that is no number is noted once."""
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
         if "train_time:" not in line and match["loss"] is None and self.once("broken"):
@@ -127,7 +127,7 @@ class Nanotron(Trainer):
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
         fields = {
-            found[1]: value for found in _FIELD.finditer(line, 0, 4000) if (value := scaled(found[2])) is not None
+            setting[1]: value for setting in _FIELD.finditer(line, 0, 4000) if (value := scaled(setting[2])) is not None
         }
         elapsed, batch = fields.get("elapsed_time_per_iteration_ms"), fields.get("global_batch_size")
         reserved = fields.get("cuda_max_memory_reserved")
@@ -148,7 +148,7 @@ class Nanotron(Trainer):
         )
 
     def other(self, line: str, number: int) -> Iterable[Event] | None:
-        """A start, and sizes of the layout and of the model where it is a Llama."""
+        """Reads a start, sizes of the layout and, where the model is a Llama, sizes of the model."""
         if "[Start training]" in line:
             if starts := _STARTS.search(line):
                 self.stated.update(zip(_STARTED, map(int, starts.groups()), strict=True))
@@ -167,7 +167,7 @@ class Nanotron(Trainer):
         return ()
 
     def arguments(self, number: int) -> Iterator[Arguments]:
-        """With the number of GPUs that the layout makes up."""
+        """Yields the arguments gathered so far, with the number of GPUs that the layout makes up."""
         values, self.stated = self.stated, {}
         sizes = [values.get(f"{axis}_parallel_size") for axis in ("data", "pipeline_model", "tensor_model")]
         sizes.append(values.get("context_parallel_size", 1))
@@ -187,7 +187,7 @@ _NEMO_BATCH = re.compile(rf"global_batch_size[:=]\s?{NUMBER}")
 
 
 class NeMo(Trainer):
-    """Progress bars repeat a step until the next is done: the first print of a step counts, so a repeat is no step."""
+    """Reads lines of NeMo. Progress bars repeat a step until the next is done: the first print of a step counts."""
 
     timed = False
     last = -1
@@ -201,24 +201,24 @@ class NeMo(Trainer):
         # the bar's own position, else the line's ``iteration``, is the number.
         step = _NEMO_STEP.search(line)
         exact = step is not None and not any(mark in step[1] for mark in "eE")
-        found = step if exact else _BAR.search(line) or _ITERATION.search(line) or step
-        index = counted(found[1]) if found else None
+        position = step if exact else _BAR.search(line) or _ITERATION.search(line) or step
+        index = counted(position[1]) if position else None
         self.timed = self.timed or match.re is not self.of.step_patterns["reduced_train_loss="]
         if index is None:
             return
         if match.re is self.of.step_patterns["reduced_train_loss="]:
-            yield from () if self.timed else self._between(match, index, line, number)
+            yield from () if self.timed else self._mean_since(match, index, line, number)
         elif (seconds := measured(match[1])) and index != self.last:
             self.last, batch = index, _NEMO_BATCH.search(line)
-            if (pieces := self._pieces(index, line)) > 1:
+            if (pieces := self._batches_a_step(index, line)) > 1:
                 seconds *= pieces
                 if self.once("pieces"):
                     yield Fact("note", f"times are of one batch of {pieces} that accumulate to a step", number)
             size = counted(batch[1]) if batch else None
             yield self.made(line, number, index, seconds, global_batch_size=size, loss=loss(line))
 
-    def _pieces(self, index: int, line: str) -> int:
-        """Batches of a step, by how the bar and the step number have gone on."""
+    def _batches_a_step(self, index: int, line: str) -> int:
+        """Counts the batches of a step by how far the bar and the step number have advanced."""
         bar = _BAR.search(line)
         batch = int(bar[1]) if bar else index
         if self.origin is None or index <= self.origin[0] or batch < self.origin[1]:
@@ -226,11 +226,11 @@ class NeMo(Trainer):
             return 1
         return round((batch - self.origin[1]) / (index - self.origin[0])) or 1
 
-    def _between(self, match: re.Match[str], index: int, line: str, number: int) -> Iterator[Event]:
-        """The mean step since the print before. A bar counts batches: one a step, or more where gradients accumulate."""
+    def _mean_since(self, match: re.Match[str], index: int, line: str, number: int) -> Iterator[Event]:
+        """Yields the mean step since the last print. A bar counts batches: one a step, more where gradients accumulate."""
         bar, now = _BAR.search(line), taken(match.groupdict())
-        if now is not None and (found := self.clock.since(index, now, int(bar[1]) if bar else None)):
-            yield self.made(line, number, index, found[0], loss=loss(line), mean=found[1] > 1)
+        if now is not None and (mean_step := self.clock.since(index, now, int(bar[1]) if bar else None)):
+            yield self.made(line, number, index, mean_step[0], loss=loss(line), mean=mean_step[1] > 1)
 
 
 _RUNTIME = re.compile(rf"\binterval_runtime: {NUMBER}")
@@ -264,12 +264,12 @@ class XTuner(Trainer):
         self.pieces, self.rank = 0, ""
 
     def arguments(self, number: int) -> Iterator[Arguments]:
-        for found in super().arguments(number):
-            self.pieces = int(str(found.values.get("gradient_accumulation_steps", self.pieces)))
-            yield found
+        for arguments in super().arguments(number):
+            self.pieces = int(str(arguments.values.get("gradient_accumulation_steps", self.pieces)))
+            yield arguments
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
-        """From 1.0 on every rank prints its own line: those of one of them count."""
+        """Yields the step of one rank's lines: from version 1.0 on every rank prints its own."""
         rank = _RANK.search(line)
         if rank is not None and _OLD not in line:
             self.rank = self.rank or rank[1]
@@ -304,9 +304,9 @@ _MOST_COLUMNS = 64
 
 
 def of_table(lines: Lines) -> Iterator[Event]:
-    """Of tables of step times in Markdown, as commit messages and issues hold them: a row an iteration, a column a run.
+    """Yields the steps of step-time tables in Markdown, as issues hold them: a row an iteration, a column a run.
 
-    Cells ``time`` or ``time \\| TFLOP/s``; a table is one of times where its title or its header says milliseconds.
+    Cells are ``time`` or ``time \\| TFLOP/s``; a table holds times where its title or its header says milliseconds.
     """
     title = ""
     columns: Sequence[str] = ()
@@ -314,31 +314,31 @@ def of_table(lines: Lines) -> Iterator[Event]:
     for number, line in lines:
         bare = line.strip()
         if not bare.startswith("|"):
-            yield from _runs(columns, steps)
+            yield from _column_runs(columns, steps)
             columns, steps = (), []
             title = f"{title} {bare}"[-400:] if bare and not bare.startswith("**") else bare or title
         elif _HEADER.match(line):
             columns = _cells(line)[:_MOST_COLUMNS] if _MILLISECONDS.search(title + line) else ()
             steps = [[] for _ in columns]
         elif columns and (row := _ROW.match(line)):
-            for name, found, cell in zip(columns, steps, _cells(line), strict=False):
+            for name, run_steps, cell in zip(columns, steps, _cells(line), strict=False):
                 if _OTHERS.search(name) or not (value := _VALUE.fullmatch(cell)):
                     continue
                 if milliseconds := finite(_APART.sub("", value[1])):
                     rate = finite(value[2]) if value[2] else None
-                    found.append(
+                    run_steps.append(
                         Step(iteration=int(row[1]), seconds=milliseconds / 1000, line=number, tflops=rate, mean=True)
                     )
-    yield from _runs(columns, steps)
+    yield from _column_runs(columns, steps)
 
 
-def _runs(columns: Sequence[str], steps: Sequence[Sequence[Step]]) -> Iterator[Event]:
-    for name, found in zip(columns, steps, strict=True):
-        if found:
-            yield Fact("run", name, found[0].line)
-            yield from found
+def _column_runs(columns: Sequence[str], steps: Sequence[Sequence[Step]]) -> Iterator[Event]:
+    for name, run_steps in zip(columns, steps, strict=True):
+        if run_steps:
+            yield Fact("run", name, run_steps[0].line)
+            yield from run_steps
 
 
 def _cells(line: str) -> list[str]:
-    """Cells after the first column, without their emphasis."""
+    """Splits a row into the cells after the first column, without their emphasis."""
     return [cell.strip().strip("*").strip() for cell in _CELL.split(line.strip().strip("|"))][1:]

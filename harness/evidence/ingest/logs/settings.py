@@ -45,21 +45,21 @@ _LONGEST = 60  # characters of one
 
 
 def may_matter(found: Arguments, values: Mapping[str, object]) -> tuple[str, ...]:
-    """``name: value`` of each. ``values``: what was read beside them."""
-    named = (f"{name}: {value}" for name, value in found.unread if _matters(name, value) and name not in values)
+    """Returns ``name: value`` of each unread argument that may change a step; names in ``values`` were read elsewhere."""
+    named = (f"{name}: {value}" for name, value in found.unread if _may_matter(name, value) and name not in values)
     return tuple(dict.fromkeys(text[:_LONGEST].replace(";", ",") for text in named))
 
 
-def _matters(name: str, value: str) -> bool:
+def _may_matter(name: str, value: str) -> bool:
     if not _MATTER.search(name) or _IDLE.search(name):
         return False
     plain = literal(value.strip("'\""))
     if isinstance(plain, Mapping):
         return plain.get("enabled", plain.get("enable")) is not False
-    return not (plain.lower() in _OFF if isinstance(plain, str) else _off(plain))
+    return not (plain.lower() in _OFF if isinstance(plain, str) else _is_off_value(plain))
 
 
-def _off(value: object) -> bool:
+def _is_off_value(value: object) -> bool:
     return any(value == off and type(value) is type(off) for off in _OFF)
 
 
@@ -88,7 +88,7 @@ class OtherTask(InputError):
 
 @dataclass(frozen=True, kw_only=True)
 class Stated:
-    """What a log and the user say of the work of a step, without a whole configuration; None: not said."""
+    """What a log and the user say of the work of a step where the configuration is not whole; None: not said."""
 
     model_name: str
     gpu: str
@@ -99,8 +99,8 @@ class Stated:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """``gpu``: a catalogue name or empty. ``date``: the month that its arguments tell.
-    ``dumped``: how many arguments the log printed. ``unread``: ``name: value`` of those that may change a step and
+    """The whole configuration of a logged run. ``gpu``: a catalogue name or empty. ``date``: the month that the arguments
+    tell. ``dumped``: how many arguments the log printed. ``unread``: ``name: value`` of arguments that may change a step and
     that nothing reads."""
 
     model: Model
@@ -117,29 +117,31 @@ class Settings:
 
 
 def settings(record: Logged, dialect: str, where: str, context: Context) -> Settings:
-    """Raises :class:`InputError` with everything that is missing, wrong or contradictory; :class:`Incomplete` where it is
-    only missing."""
+    """Returns the whole configuration of a run from the log and the user's ``context``. Raises :class:`InputError` with
+    everything that is missing, wrong or contradictory; :class:`Incomplete` where it is only missing."""
     _refuse_other_tasks(record, where)
     printed = record.stated
     line = printed.line if printed else 0
     values, named = translate(printed.values, dialect) if printed else ({}, None)
-    _note(record, values)
+    _note_own_trainer(record, values)
     if "vocab_size" in record.facts and values.get("vocab_size") is None and values:
         values["vocab_size"] = record.facts["vocab_size"]
     if "gpus" in record.facts and dialect not in _DUMPED and values:
         values["world_size"] = record.facts["gpus"]  # counted by the trainer, where it otherwise follows from the batch
     benchmark = record.facts.get("model")
     zoo_name = named or (zoo.find(str(benchmark)) if benchmark else None)
-    context = context.on(_gpus(values, None, record, context)[0])
+    context = context.on(_gpu_counts(values, None, record, context)[0])
     loaded = (
-        _of_neox(printed, record, where)
+        _load_neox(printed, record, where)
         if dialect == megatron.NEOX
-        else _loaded(values, zoo_name, where, line, context)
+        else _load_workload(values, zoo_name, where, line, context)
     )
     model = context.model or (loaded.model if loaded else None) or (zoo.load(zoo_name) if zoo_name else None)
-    model = _named(_christened(model, zoo_name), values) if model is not None and context.model is None else model
+    model = (
+        _trainer_named(_zoo_named(model, zoo_name), values) if model is not None and context.model is None else model
+    )
     stated, problems = _recipe_fields(values, loaded, record, model, where, line)
-    said = {**_of_tokens(printed, context), **stated, **context.stated}
+    said = {**_batch_from_tokens(printed, context), **stated, **context.stated}
     problems += refusals(values, stated, context, record, where, line)
     missing = [name for name in _NEEDED if said.get(name) is None]
     if model is None:
@@ -150,13 +152,13 @@ def settings(record: Logged, dialect: str, where: str, context: Context) -> Sett
         keys = (batch if name == "global_batch_size" else f"recipe.{name}" for name in missing)
         problems += [Problem(where, key, "nothing", _EXPECTED) for key in keys]
     beside = context.file.assumed if context.file else ()
-    assumed = (*(loaded.assumed if loaded else ()), *beside, *_assumed(said, record, dialect, context, loaded))
-    told = [each for each in (loaded, context.file) if each is not None]
-    left = tuple(text.replace("=", ": ", 1).replace(";", ",") for each in told for text in each.unmodelled)
+    assumed = (*(loaded.assumed if loaded else ()), *beside, *_defaults(said, record, dialect, context, loaded))
+    sources = [source for source in (loaded, context.file) if source is not None]
+    ignored = tuple(text.replace("=", ": ", 1).replace(";", ",") for source in sources for text in source.unmodelled)
     if printed is not None and dialect != megatron.NEOX:
-        left += may_matter(printed, values)
+        ignored += may_matter(printed, values)
     recipe, wrong = parse_recipe(said, where, "recipe.") if not missing else (None, [])
-    gpus, world = _gpus(values, loaded, record, context)
+    gpus, world = _gpu_counts(values, loaded, record, context)
     counted = record.facts.get("gpus")
     if world and counted and world != counted:
         problems.append(Problem(where, place("world_size", line), world, f"{counted}, as the log's lines say"))
@@ -176,19 +178,19 @@ def settings(record: Logged, dialect: str, where: str, context: Context) -> Sett
         model=model,
         recipe=recipe,
         gpus=gpus,
-        gpu=_gpu(record, context),
+        gpu=_catalogue_gpu(record, context),
         framework=framework,
         date=loaded.framework_date if loaded else "",
         dumped=printed.stated or len(printed.values) if printed else 0,
         line=line,
-        assumed=(*assumed, *unread, *_of_experts(dialect, model, recipe, printed)),
-        unread=left,
+        assumed=(*assumed, *unread, *_expert_precision(dialect, model, recipe, printed)),
+        unread=ignored,
         doubts=tuple(overruled(record, context)),
     )
 
 
-def _of_tokens(printed: Arguments | None, context: Context) -> dict[str, object]:
-    """The batch in sequences of a log that states it in tokens and no length, where the user states that."""
+def _batch_from_tokens(printed: Arguments | None, context: Context) -> dict[str, object]:
+    """Returns the global batch in sequences where the log states tokens and the user the sequence length."""
     tokens, length = printed.values.get("tokens") if printed else None, context.stated.get("seq_length")
     whole = isinstance(tokens, int) and isinstance(length, int) and length > 0 and tokens > 0 and tokens % length == 0
     return {"global_batch_size": tokens // length} if whole else {}  # type: ignore[operator]
@@ -198,38 +200,38 @@ def _of_tokens(printed: Arguments | None, context: Context) -> dict[str, object]
 _FACTS = {"trainer_framework": "framework", "trainer_device": "gpu", "trainer_version": "version"}
 
 
-def _note(record: Logged, values: Mapping[str, object]) -> None:
-    """Notes framework, device and version as facts of the log, where its trainer names them."""
+def _note_own_trainer(record: Logged, values: Mapping[str, object]) -> None:
+    """Adds framework, device and version to the log's facts where the arguments are those of this project's trainer."""
     if values.get("trainer_framework") in frameworks.names():
         for name, fact in _FACTS.items():
             if isinstance(value := values.get(name), str):
                 record.facts.setdefault(fact, value)
 
 
-def _named(model: Model, values: Mapping[str, object]) -> Model:
-    """The model under the name and family that the trainer gave it: a dump of Megatron-LM has neither."""
+def _trainer_named(model: Model, values: Mapping[str, object]) -> Model:
+    """Returns the model under the name and family that the trainer printed: a dump of Megatron-LM has neither."""
     name, family = values.get("trainer_model"), values.get("trainer_family")
     return replace(model, name=name, family=family) if isinstance(name, str) and isinstance(family, str) else model
 
 
 def overruled(record: Logged, context: Context) -> Iterator[str]:
-    """What the user says otherwise than the log: the user counts, and hears so; a GPU of the log that nobody knows."""
+    """Yields a doubt for each value where user and log differ (the user's counts), and for an unknown GPU of the log."""
     device = str(record.facts.get("gpu", ""))
     gpu = catalogue.find_gpu(device)
     if device and not gpu and not context.gpu:
         yield f"GPU {device} by the log, of no name in the catalogue"
-    for name, mine, theirs in (
+    for name, by_user, by_log in (
         ("GPU", context.gpu, gpu or device),
         ("framework", context.framework, record.facts.get("framework")),
     ):
-        if mine and theirs and mine != theirs:
-            yield f"{name} {mine}, as the user says; {theirs} by the log"
+        if by_user and by_log and by_user != by_log:
+            yield f"{name} {by_user}, as the user says; {by_log} by the log"
 
 
-def _of_experts(dialect: str, model: Model, recipe: Recipe, printed: Arguments | None) -> tuple[str, ...]:
-    """torchtitan converts linear layers; experts are converted by themselves, and say so."""
-    alike = printed is not None and any("MoE" in text or "GroupedExperts" in text for _, text in printed.unread)
-    if dialect != torchtitan.NAME or model.moe is None or recipe.precision in ("bf16", "fp16", "fp32") or alike:
+def _expert_precision(dialect: str, model: Model, recipe: Recipe, printed: Arguments | None) -> tuple[str, ...]:
+    """Says that experts are taken to run in reduced precision: torchtitan's lines say it of linear layers only."""
+    converted = printed is not None and any("MoE" in text or "GroupedExperts" in text for _, text in printed.unread)
+    if dialect != torchtitan.NAME or model.moe is None or recipe.precision in ("bf16", "fp16", "fp32") or converted:
         return ()
     return (f"precision={recipe.precision} of the experts, too (there bf16)",)
 
@@ -243,23 +245,23 @@ def _refuse_other_tasks(record: Logged, where: str) -> None:
 
 
 def stated_by(record: Logged, dialect: str, context: Context) -> Stated:
-    """What a log without a whole configuration still says."""
+    """Returns the model, GPU, batch and sequence length that a log without a whole configuration and the user state."""
     printed = record.stated
     values, named = translate(printed.values, dialect) if printed else ({}, None)
-    gpus = _gpus(values, None, record, context)[0]
-    said = {**_of_tokens(printed, context), **values, **context.on(gpus).stated}
+    gpus = _gpu_counts(values, None, record, context)[0]
+    said = {**_batch_from_tokens(printed, context), **values, **context.on(gpus).stated}
     batch, length = said.get("global_batch_size") or last_batch(record), said.get("seq_length") or record.seq_length
     return Stated(
         model_name=named or str(record.facts.get("model", "")),
-        gpu=_gpu(record, context),
+        gpu=_catalogue_gpu(record, context),
         gpus=gpus,
         global_batch_size=batch if type(batch) is int and batch > 0 else None,
         seq_length=length if type(length) is int and length > 0 else None,
     )
 
 
-def _of_neox(printed: Arguments | None, record: Logged, where: str) -> Loaded | None:
-    """What GPT-NeoX's dump makes, with the GPUs and the vocabulary that lines say; None for layers that nobody reads."""
+def _load_neox(printed: Arguments | None, record: Logged, where: str) -> Loaded | None:
+    """Reads GPT-NeoX's dump, with GPUs and vocabulary from other lines; None for unsupported layers."""
     if printed is None:
         return None
     try:
@@ -272,10 +274,10 @@ def _of_neox(printed: Arguments | None, record: Logged, where: str) -> Loaded | 
     return replace(loaded, model=model, gpus=whole(str(world)))
 
 
-def _loaded(
+def _load_workload(
     values: Mapping[str, object], zoo_name: str | None, where: str, line: int, context: Context
 ) -> Loaded | None:
-    """The whole workload of a dump, None where the dump does not suffice for one."""
+    """Reads the whole workload of a dump; returns None where the dump does not suffice for one."""
     if not values:
         return None
     whole = all(values.get(name) is not None for name in _ARCHITECTURE)
@@ -293,35 +295,35 @@ def _loaded(
         ) from None
 
 
-def _christened(model: Model, said: str | None) -> Model:
-    """A dump names no model: one with the architecture of a zoo model is that model (its vocabulary may be padded); of
-    several the one that the log ``said``."""
+def _zoo_named(model: Model, said: str | None) -> Model:
+    """Names the model after the zoo model of the same architecture (a dump names none, and may pad its vocabulary); of
+    several, after the one that the log names as ``said``."""
     if model.name in zoo.names():
         return model
     size = attrgetter(*_ARCHITECTURE)
-    alike = [
-        known for known in map(zoo.load, zoo.names()) if size(known) == size(model) and _renamed(model, known) == known
+    candidates = [
+        known for known in map(zoo.load, zoo.names()) if size(known) == size(model) and _named_as(model, known) == known
     ]
-    if not alike:
+    if not candidates:
         return model
-    best = min(alike, key=lambda known: (known.name != said, *_distance(model, known)))
+    best = min(candidates, key=lambda known: (known.name != said, *_distance(model, known)))
     return replace(model, name=best.name, family=best.family)
 
 
 def _distance(model: Model, known: Model) -> tuple[bool, bool, bool]:
-    """How unlike two models of one architecture are in what a dump pads or cuts: vocabulary, positions."""
+    """Ranks how far two models of one architecture differ in what a dump pads or cuts: vocabulary, positions."""
     padding = model.vocab_size / known.vocab_size - 1
     return padding != 0, not 0 <= padding <= _PADDED, known.max_position_embeddings != model.max_position_embeddings
 
 
-def _renamed(model: Model, known: Model) -> Model:
+def _named_as(model: Model, known: Model) -> Model:
     return replace(model, **{field: getattr(known, field) for field in _NAMING})
 
 
 def _recipe_fields(
     values: Mapping[str, object], loaded: Loaded | None, record: Logged, model: Model | None, where: str, line: int
 ) -> tuple[dict[str, object], list[Problem]]:
-    """What the log states of the recipe; the batch and the sequence also from its iteration lines."""
+    """Collects the recipe fields that the log states; iteration lines may supply the batch and the sequence length."""
     problems: list[Problem] = []
     if loaded is not None and loaded.recipe is not None:
         fields = to_mapping(loaded.recipe)
@@ -340,10 +342,10 @@ def _recipe_fields(
     return fields, problems
 
 
-def _assumed(
+def _defaults(
     said: Mapping[str, object], record: Logged, dialect: str, context: Context, loaded: Loaded | None
 ) -> list[str]:
-    """Defaults that fill what neither a whole dump nor a whole recipe states."""
+    """Lists the defaults that fill what neither a whole dump nor a whole recipe states."""
     silent = () if loaded is not None or context.recipe is not None else _DEFAULTS
     texts = [f"{name}={getattr(Recipe, name)} (not stated)" for name in silent if said.get(name) is None]
     if not context.framework and "framework" not in record.facts and dialect in _BENCHMARKS:
@@ -351,10 +353,10 @@ def _assumed(
     return texts
 
 
-def _gpus(
+def _gpu_counts(
     values: Mapping[str, object], loaded: Loaded | None, record: Logged, context: Context
 ) -> tuple[int | None, int | None]:
-    """(GPUs, GPUs by the log alone)."""
+    """Returns (GPUs, GPUs by the log alone)."""
     world = loaded.gpus if loaded else None
     for value in (values.get("world_size"), record.facts.get("gpus")):
         if world is None and type(value) is int and value > 0:
@@ -362,7 +364,7 @@ def _gpus(
     return context.gpus or world, world
 
 
-def _gpu(record: Logged, context: Context) -> str:
+def _catalogue_gpu(record: Logged, context: Context) -> str:
     said = context.gpu or record.facts.get("gpu")
     return (catalogue.find_gpu(str(said)) or "") if said else ""
 
@@ -370,7 +372,7 @@ def _gpu(record: Logged, context: Context) -> str:
 def _framework(
     record: Logged, values: Mapping[str, object], dialect: str, context: Context, loaded: Loaded | None
 ) -> tuple[str, tuple[str, ...]]:
-    """(profile, what is assumed of it): a trainer without a profile is one whose code nobody here has read."""
+    """Returns (profile, what is assumed of it). A trainer without a profile is one whose code nobody here has read."""
     if context.framework:
         return context.framework, ()
     name = str(record.facts.get("framework", ""))
