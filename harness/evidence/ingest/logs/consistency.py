@@ -35,7 +35,7 @@ def place(key: str, line: int) -> str:
 
 
 def last_batch(record: Logged) -> int:
-    """The global batch of the last line that prints one; 0 where none does."""
+    """Returns the global batch of the last line that prints one; 0 where none does."""
     logged = record.batch[record.batch > 0]
     return int(logged[-1]) if len(logged) else 0
 
@@ -43,29 +43,29 @@ def last_batch(record: Logged) -> int:
 def refusals(
     values: Mapping[str, object], stated: Mapping[str, object], context: Context, record: Logged, where: str, line: int
 ) -> list[Problem]:
-    """``values``: the printed arguments by Megatron-LM's names; ``stated``: the recipe that they make."""
+    """Returns what refuses a run. ``values``: arguments by Megatron-LM's names; ``stated``: the recipe that they make."""
     return [
         *_lines(stated, context, record, where, line),
-        *_user(stated, context, where, line),
-        *_ranks(values, where, line),
-        *_lengths(values, where, line),
+        *_against_user(stated, context, where, line),
+        *_check_ranks(values, where, line),
+        *_unstated_lengths(values, where, line),
     ]
 
 
-def _lengths(values: Mapping[str, object], where: str, line: int) -> Iterator[Problem]:
-    """Tokens of a step that no argument tells: a rate by the longest sample would be too high."""
+def _unstated_lengths(values: Mapping[str, object], where: str, line: int) -> Iterator[Problem]:
+    """Reports samples whose length no argument states: a rate by the longest sample would be too high."""
     if megatron_forks.unstated_lengths(values):
         expected = "samples of seq_length, padded or packed: nothing states how long these are"
         yield Problem(where, place("no_pad_to_seq_lengths", line), True, expected)
 
 
 def _lines(stated: Mapping[str, object], context: Context, record: Logged, where: str, line: int) -> Iterator[Problem]:
-    """A global batch or a sequence that the lines do not have."""
-    found = (
+    """Reports a global batch or a sequence length that differs from what the lines print."""
+    checks = (
         ("global_batch_size", "global batch size", last_batch(record), record.batch_line),
         ("seq_length", "seq_length", record.seq_length, record.batch_line),
     )
-    for name, key, logged, at in found:
+    for name, key, logged, at in checks:
         for said, source in ((context.stated, "the recipe file says"), (stated, f"the arguments of line {line} say")):
             expected = said.get(name)
             if logged and expected is not None and expected != logged:
@@ -73,18 +73,18 @@ def _lines(stated: Mapping[str, object], context: Context, record: Logged, where
                 break
 
 
-def _user(stated: Mapping[str, object], context: Context, where: str, line: int) -> Iterator[Problem]:
-    """A user's value that the log's arguments deny."""
+def _against_user(stated: Mapping[str, object], context: Context, where: str, line: int) -> Iterator[Problem]:
+    """Reports values of the user that the log's arguments contradict."""
     for name in ("tp", "pp", "cp", "ep", "micro_batch_size"):
-        mine, logged = context.stated.get(name), stated.get(name)
-        if mine is not None and logged is not None and mine != logged:
-            yield Problem(where, place(name, line), logged, f"{mine}, as the recipe file says")
+        by_user, by_log = context.stated.get(name), stated.get(name)
+        if by_user is not None and by_log is not None and by_user != by_log:
+            yield Problem(where, place(name, line), by_log, f"{by_user}, as the recipe file says")
 
 
-def _ranks(values: Mapping[str, object], where: str, line: int) -> Iterator[Problem]:
-    """Megatron-LM's own rules (arguments.py, validate_args): world = dp x tp x pp x cp, batch = n x micro-batch x dp."""
-    sizes = [_count(values.get(name, 1)) for name in _SIZES]
-    world, ranks = _count(values.get("world_size")), _count(values.get("data_parallel_size"))
+def _check_ranks(values: Mapping[str, object], where: str, line: int) -> Iterator[Problem]:
+    """Checks Megatron-LM's rules (arguments.py, validate_args): world = dp x tp x pp x cp, batch = n x micro-batch x dp."""
+    sizes = [_positive_int(values.get(name, 1)) for name in _SIZES]
+    world, ranks = _positive_int(values.get("world_size")), _positive_int(values.get("data_parallel_size"))
     if not all(sizes):
         return
     model = int(np.prod([size or 1 for size in sizes]))
@@ -98,32 +98,32 @@ def _ranks(values: Mapping[str, object], where: str, line: int) -> Iterator[Prob
         )
         return
     ranks = ranks or (world // model if world else None)
-    batch, each = _count(values.get("global_batch_size")), _count(values.get("micro_batch_size"))
-    if ranks and batch and each and batch % (each * ranks):
-        expected = f"a multiple of micro_batch_size x data-parallel ranks = {each} x {ranks}"
+    batch, micro = _positive_int(values.get("global_batch_size")), _positive_int(values.get("micro_batch_size"))
+    if ranks and batch and micro and batch % (micro * ranks):
+        expected = f"a multiple of micro_batch_size x data-parallel ranks = {micro} x {ranks}"
         yield Problem(where, place("global_batch_size", line), batch, expected)
 
 
-def _count(value: object) -> int | None:
+def _positive_int(value: object) -> int | None:
     return value if type(value) is int and value > 0 else None
 
 
 def derived(
     run: MeasuredRun, record: Logged, state: SteadyState, tokens: float | None, where: str
 ) -> Iterator[Problem]:
-    """Contradictions of what was derived: printed tokens/s/GPU (``tokens``) against the step time, the batch and the GPUs;
-    a step time that follows from these against the time of day before the lines."""
+    """Yields contradictions of derived figures: printed tokens/s/GPU (``tokens``) against step time, batch and GPUs; a step
+    time derived from these against the time of day before the lines."""
     m, clocked = run.measured, clocked_seconds(record, state)
     if tokens and m.tgs and abs(tokens / m.tgs - 1) > _CONFLICT:
-        yield _printed(tokens, m.tgs, where)
+        yield _printed_rate(tokens, m.tgs, where)
     if record.basis != "seconds" and clocked and m.step_seconds and abs(clocked / m.step_seconds - 1) > _CLOCK:
         expected = f"{clocked:.4g}, as the time of day before the lines goes on"
         yield Problem(where, f"step_seconds from {record.basis} a second", float(f"{m.step_seconds:.4g}"), expected)
 
 
 def clocked_seconds(record: Logged, state: SteadyState) -> float | None:
-    """The median seconds of a steady step by the time of day before its line and the one before it, over blocks that are
-    long enough for clocks of whole seconds; None for too few."""
+    """Returns the median seconds of a steady step by the time of day before consecutive lines, over blocks that are long
+    enough for clocks of whole seconds; None for too few blocks."""
     after = np.flatnonzero(
         (state.reasons[1:] == 0)
         & (np.diff(record.segment) == 0)
@@ -133,40 +133,40 @@ def clocked_seconds(record: Logged, state: SteadyState) -> float | None:
     )
     seconds, steps = np.diff(record.clock)[after], np.diff(record.iteration)[after]
     block = (np.cumsum(seconds) // _BLOCK).astype(int)
-    found = np.bincount(block, seconds) / np.maximum(np.bincount(block, steps), 1) if len(block) else np.empty(0)
-    whole = found[:-1][found[:-1] > 0]  # the last block is a part
-    return float(np.median(whole)) if len(whole) >= _LEAST else None
+    block_means = np.bincount(block, seconds) / np.maximum(np.bincount(block, steps), 1) if len(block) else np.empty(0)
+    full_blocks = block_means[:-1][block_means[:-1] > 0]  # the last block is a part
+    return float(np.median(full_blocks)) if len(full_blocks) >= _LEAST else None
 
 
-def _printed(tokens: float, tgs: float, where: str) -> Problem:
+def _printed_rate(tokens: float, tgs: float, where: str) -> Problem:
     expected = f"{tgs:.6g}, by global_batch_size x seq_length over step time and GPUs"
     return Problem(where, "tokens/s/GPU", float(f"{tokens:.6g}"), expected)
 
 
 def rates(run: MeasuredRun, record: Logged, state: SteadyState, tokens: float | None) -> Iterator[Problem]:
-    """Doubts: printed tokens/s/GPU (``tokens``) and TFLOP/s/GPU against the step time, the batch and the GPUs; a printed
-    step time against the time of day before the lines, which holds what a trainer does not time, too."""
+    """Yields doubts: printed tokens/s/GPU (``tokens``) and TFLOP/s/GPU against step time, batch and GPUs; a printed step
+    time against the time of day before the lines, which includes what a trainer does not time."""
     m, clocked = run.measured, clocked_seconds(record, state)
     if record.basis == "seconds" and clocked and m.step_seconds and abs(clocked / m.step_seconds - 1) > _CLOCK:
         yield Problem("", "step time", float(f"{m.step_seconds:.4g}"), f"{clocked:.4g} s, as the time of day goes on")
     if tokens and m.tgs and abs(tokens / m.tgs - 1) > _AGREE:
-        yield _printed(tokens, m.tgs, "")
+        yield _printed_rate(tokens, m.tgs, "")
     if m.tflops_per_gpu and m.step_seconds and run.gpus and run.recipe and run.model and run.recipe.lora is None:
-        low, high = _counted(run, m.step_seconds)
+        low, high = _tflops_range(run, m.step_seconds)
         if low and not low * (1 - _COUNTS) <= m.tflops_per_gpu <= high * (1 + _COUNTS):
             expected = f"{low:.4g} to {high:.4g}, by step time, model and batch, as frameworks count FLOP"
             yield Problem("", "TFLOP/s/GPU", m.tflops_per_gpu, expected)
 
 
-def _counted(run: MeasuredRun, seconds: float) -> tuple[float, float]:
-    """The least and the most TFLOP/s that any framework's formula gives; zeros where none covers the model, or where the
-    model is none (zero heads in a damaged log), which is refused elsewhere."""
+def _tflops_range(run: MeasuredRun, seconds: float) -> tuple[float, float]:
+    """Returns the least and the most TFLOP/s that any framework's formula gives; zeros where none covers the model, or where
+    it is no model (zero heads in a damaged log), which is refused elsewhere."""
     if problems(run.workload):
         return 0.0, 0.0
-    found = []
+    tflops = []
     for formula in flops.formulas():
         try:
-            found.append(flops.tflops_per_gpu(run.workload, seconds, formula))
+            tflops.append(flops.tflops_per_gpu(run.workload, seconds, formula))
         except Unsupported:
             continue
-    return (min(found), max(found)) if found else (0.0, 0.0)
+    return (min(tflops), max(tflops)) if tflops else (0.0, 0.0)

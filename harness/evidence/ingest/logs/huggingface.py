@@ -41,8 +41,8 @@ _LEAST = 4  # steps of a bar before it is told from those of loading and of data
 
 @dataclass
 class _Bar:
-    """The prints of progress bars. ``total``: steps of the training's, by the head or by the bar beside a loss (0: not yet
-    known; bars of data sets and of loading look the same, so that steps wait until it is)."""
+    """The prints of progress bars. ``total``: steps of the training's bar, by the head or by the bar beside a loss (0: not
+    yet known; bars of data sets and of loading look the same, so that steps wait until it is)."""
 
     total: int = 0
     recent: int = 0
@@ -53,14 +53,14 @@ class _Bar:
     runtime: float = 0.0
 
     def start(self, total: int = 0) -> None:
-        """A training begins: what bars printed before is none of it."""
+        """Begins a training: what bars printed before does not belong to it."""
         self.total = self.recent = total
         self.runtime = 0.0
         self.clocks.clear()
         self.waiting.clear()
 
     def confirm(self) -> list[Step]:
-        """The bar beside a loss is the training's; its steps so far."""
+        """Takes the bar beside a loss for the training's and returns its steps so far."""
         if self.total or not self.recent:
             return []
         self.total = self.recent
@@ -70,13 +70,13 @@ class _Bar:
         return steps
 
     def take(self, step: Step) -> list[Step]:
-        """The step, where the training's bar is known."""
+        """Returns the step where the training's bar is known; else keeps it."""
         if self.total:
             self.prints += 1
             return [step]
-        kept = self.waiting.setdefault(self.recent, [])
-        if len(kept) < _MOST_WAITING:
-            kept.append(step)
+        waiting = self.waiting.setdefault(self.recent, [])
+        if len(waiting) < _MOST_WAITING:
+            waiting.append(step)
         return []
 
 
@@ -121,16 +121,16 @@ def _since(index: int, total: int, now: float, bar: _Bar, number: int) -> list[S
     if (bar.total and total != bar.total) or (total not in bar.clocks and len(bar.clocks) >= _MOST_BARS):
         return []
     bar.recent = total
-    found = bar.clocks.setdefault(total, Clock()).since(index, now) if total >= _LEAST else None
-    return bar.take(Step(iteration=index, seconds=found[0], line=number, mean=True)) if found else []
+    mean_step = bar.clocks.setdefault(total, Clock()).since(index, now) if total >= _LEAST else None
+    return bar.take(Step(iteration=index, seconds=mean_step[0], line=number, mean=True)) if mean_step else []
 
 
 def _summary(line: str, number: int, bar: _Bar, config: KeyedDump) -> Iterator[Event]:
-    """The mean of a run without a bar; every rank may print it, a summary of another runtime is another run's."""
+    """Yields the mean step of a run without a bar; a summary of another runtime is another run's, not another rank's."""
     seconds = measure(_SECONDS.search(line))
     if bar.prints or not seconds or (bar.runtime and abs(seconds / bar.runtime - 1) < _SAME):
         return
-    steps = _steps(line, seconds, config)
+    steps = _step_count(line, seconds, config)
     bar.runtime = seconds
     bar.summaries += 1
     if bar.summaries > 1:
@@ -139,10 +139,10 @@ def _summary(line: str, number: int, bar: _Bar, config: KeyedDump) -> Iterator[E
     if (arguments := config.take()) is not None:
         yield arguments
     if steps is None or steps < _FEW:
-        told = (
+        count = (
             "of a number of steps that it does not tell" if steps is None else f"of {steps} steps, warm-up among them"
         )
-        yield Fact("note", f"no step time: only the runtime of the whole training ({seconds:.6g} s), {told}", number)
+        yield Fact("note", f"no step time: only the runtime of the whole training ({seconds:.6g} s), {count}", number)
         return
     samples = measure(_SAMPLES.search(line))
     batch = samples * seconds / steps if samples else 0.0
@@ -157,8 +157,8 @@ def _summary(line: str, number: int, bar: _Bar, config: KeyedDump) -> Iterator[E
     )
 
 
-def _steps(line: str, seconds: float, config: KeyedDump) -> int | None:
-    """How many steps a summary is of: as stated, else the one whole number that its rounded rate allows."""
+def _step_count(line: str, seconds: float, config: KeyedDump) -> int | None:
+    """Returns how many steps a summary is of: as stated, else the one whole number that the rounded rate allows."""
     if (count := _COUNT.search(line)) is not None:
         return int(count[1])
     if (total := whole(str(config.found.get("train_iters", "")))) is not None:

@@ -61,13 +61,13 @@ _SPELLED = (
 
 
 def has_time(line: str) -> bool:
-    """Whether the line may be an iteration line: the cheap question, asked of every line of a log."""
+    """Returns whether the line may be an iteration line: the cheap question, asked of every line of a log."""
     return "elapsed" in line and ("elapsed time per iteration" in line or _KEYED in line)
 
 
 class _Places(NamedTuple):
-    """Where the figures of a line are: ``spans`` in the order of :func:`_made`, None for what it does not say.
-    ``memory_kind`` is what its memory is, None for a share of the device."""
+    """Where the figures of a line are: ``spans`` in the order of :func:`_step_of`, None for an absent figure.
+    ``memory_kind`` is the kind of the memory figure, None for a share of the device."""
 
     spans: tuple[Span | None, ...]
     milliseconds: bool
@@ -75,34 +75,34 @@ class _Places(NamedTuple):
 
 
 def step(line: str, number: int) -> Step | None:
-    """The step of a line, None where it is none or was cut before its time."""
-    line = _spelled(line)
+    """Returns the step of a line; None for another line or one that was cut before its time."""
+    line = _usual_spelling(line)
     places = _places(line)
     if places is None:
         return None
-    return _made([None if span is None else line[slice(*span)] for span in places.spans], places, number)
+    return _step_of([None if span is None else line[slice(*span)] for span in places.spans], places, number)
 
 
 class Steps:
-    """Reads the iteration lines of one log. A line that is an earlier one but for its numbers has its figures where that
-    one has them: a pattern made of the earlier line finds all of them at once."""
+    """Reads the iteration lines of one log. A line that differs from an earlier one only in numbers has its figures at the
+    same places: a pattern made of the earlier line finds all of them at once."""
 
     def __init__(self) -> None:
         self._shapes: list[tuple[re.Pattern[str], Callable[[Sequence[str | None]], Sequence[str | None]], _Places]] = []
         self._left = _MOST_SHAPES
 
     def read(self, line: str, number: int) -> Step | None:
-        """As :func:`step`."""
+        """Returns the step of a line, as :func:`step` does."""
         for pattern, chosen, places in self._shapes:
             if (match := pattern.fullmatch(line)) is not None:
-                return _made(chosen((*match.groups(), None)), places, number)
+                return _step_of(chosen((*match.groups(), None)), places, number)
         if self._left and len(line) <= _LONGEST and _KEYED not in line:
             self._left -= 1
             self._learn(line)
         return step(line, number)
 
     def _learn(self, line: str) -> None:
-        """Keeps the shape of a line, with the places of its figures among its numbers."""
+        """Keeps the shape of a line, with the places of the figures among its numbers."""
         numbers, places = list(_TOKEN.finditer(line)), _places(line)
         if places is None or len(numbers) > _MOST_TOKENS:
             return
@@ -112,28 +112,27 @@ class Steps:
             return
         parts, end = [], 0
         for match in numbers:
-            parts += [re.escape(line[end : match.start()]), " {1,20}" if match[1] else "", f"({_form(match[2])})"]
+            parts += [re.escape(line[end : match.start()]), " {1,20}" if match[1] else "", f"({_digits(match[2])})"]
             end = match.end()
         pattern = re.compile("".join([*parts, re.escape(line[end:])]))
         self._shapes.append((pattern, itemgetter(*(index[span] for span in places.spans)), places))
 
 
-def _form(text: str) -> str:
-    """A pattern of the numbers that are written like one."""
+def _digits(text: str) -> str:
+    """Returns a pattern for numbers that are written like ``text``."""
     mantissa, *exponent = re.split("[eE]", text)
     digits = r"[0-9]{1,18}\.[0-9]{1,18}" if "." in mantissa else "[0-9]{1,18}"
     return digits + ("[eE][+-]?[0-9]{1,3}" if exponent else "")
 
 
-def _spelled(line: str) -> str:
+def _usual_spelling(line: str) -> str:
     if _KEYED in line:
         for theirs, ours in _SPELLED:
             line = line.replace(theirs, ours)
     return line
 
 
-def _made(texts: Sequence[str | None], places: _Places, number: int) -> Step | None:
-    """The step whose figures have these texts."""
+def _step_of(texts: Sequence[str | None], places: _Places, number: int) -> Step | None:
     iteration, elapsed, tokens, samples, tflops, batch, memory, length, skipped, loss = texts
     seconds = measured(elapsed or "")
     if not seconds or iteration is None:
@@ -157,7 +156,7 @@ def _made(texts: Sequence[str | None], places: _Places, number: int) -> Step | N
 
 
 def _places(line: str) -> _Places | None:
-    """The places of a line's figures; None where it is no step or was cut before its time."""
+    """Returns the places of a line's figures; None for another line or one that was cut before its time."""
     elapsed = _ELAPSED.search(line)
     if elapsed is None:
         return None
@@ -185,13 +184,13 @@ def _span(match: re.Match[str] | None) -> Span | None:
 
 
 def _whole_number(elapsed: re.Match[str], line: str) -> bool:
-    """Whether the time was printed to its end: a line that is cut or wrapped in the middle of a number says a smaller
-    one. All shapes print decimals."""
+    """Returns whether the time was printed to its end: a line cut in the middle of a number shows a smaller one. All shapes
+    print decimals."""
     return bool(line[elapsed.end() :].strip()) or "." in elapsed[2][:-1]
 
 
 def _memory(line: str) -> tuple[re.Match[str] | None, str | None]:
-    """(GiB, kind) that the line states; of no kind it is a share of the device."""
+    """Returns (GiB, kind) of the memory that the line states; without a kind the figure is a share of the device."""
     if "mem" not in line:
         return None, None
     if (fullest := _FULLEST.search(line)) or (fullest := _DEVICE.search(line)):

@@ -31,12 +31,12 @@ def events(lines: Lines) -> Iterator[Event]:
     seen: set[str] = set()
     for number, line in lines:
         if has_time(line):
-            if (found := steps.read(line, number)) is not None:
+            if (logged_step := steps.read(line, number)) is not None:
                 if (arguments := dump.take()) is not None:
                     yield arguments
                 if "world" not in seen:
-                    yield from _once(line, number, seen)
-                yield found
+                    yield from _first_line_facts(line, number, seen)
+                yield logged_step
         elif "time (ms)" in line:
             yield from _timers(line, number)
         elif "..." in line:
@@ -45,13 +45,13 @@ def events(lines: Lines) -> Iterator[Event]:
             elif not dump.feed(line, number) and (event := shared(line, number, seen)) is not None:
                 yield event
         else:
-            yield from _other(line, number, dump, seen)
+            yield from _other_line(line, number, dump, seen)
     if (arguments := dump.take()) is not None:
         yield arguments
 
 
-def _once(line: str, number: int, seen: set[str]) -> Iterator[Event]:
-    """What the first iteration line says beside its step."""
+def _first_line_facts(line: str, number: int, seen: set[str]) -> Iterator[Event]:
+    """Yields what the first iteration line says beside its step."""
     seen.add("world")
     if (event := shared(line[:200], number, seen)) is not None:
         yield event
@@ -61,12 +61,12 @@ def _once(line: str, number: int, seen: set[str]) -> Iterator[Event]:
 
 
 def _timers(line: str, number: int) -> Iterator[Event]:
-    found = {match[1]: value for match in _TIMER.finditer(line, 0, 8000) if (value := measured(match[2])) is not None}
-    if found:
-        yield Timers({name: value / 1000 for name, value in found.items()}, number)
+    times = {match[1]: value for match in _TIMER.finditer(line, 0, 8000) if (value := measured(match[2])) is not None}
+    if times:
+        yield Timers({name: value / 1000 for name, value in times.items()}, number)
 
 
-def _other(line: str, number: int, dump: DottedDump, seen: set[str]) -> Iterator[Event]:
+def _other_line(line: str, number: int, dump: DottedDump, seen: set[str]) -> Iterator[Event]:
     if "-- arguments --" in line:
         dump.begins()
     elif "-- end of arguments --" in line and not dump.ends():
@@ -102,8 +102,8 @@ _PEAK = re.compile(rf"MaxMemAllocated={NUMBER}GB")
 
 
 def of_deepspeed(lines: Lines) -> Iterator[Event]:
-    """Of Megatron-DeepSpeed (BigScience), the throughput timer and the pipeline engine: Megatron's events; steps of
-    DeepSpeed's own lines only until Megatron prints one of its own."""
+    """Yields the events of Megatron-DeepSpeed (BigScience), of DeepSpeed's throughput timer and of its pipeline engine:
+    Megatron's events, and steps of DeepSpeed's own lines only until Megatron prints a step."""
     seen: set[str] = set()
     config = DottedDump(least=4)
     waiting: list[Event] = []
@@ -111,36 +111,36 @@ def of_deepspeed(lines: Lines) -> Iterator[Event]:
         if isinstance(event, Step):
             seen.add("megatron")
             waiting.clear()
-        yield from _first(event, seen)
+        yield from _framework_once(event, seen)
         yield event
     if waiting and "megatron" not in seen:
         if (printed := config.take()) is not None:
             known = renamed(printed, WORDS["deepspeed"])
             yield known._replace(values={**known.values, "deepspeed": True})
-        yield from _first(waiting[0], seen)
+        yield from _framework_once(waiting[0], seen)
         yield from waiting
 
 
 def _without_own(lines: Lines, config: DottedDump, waiting: list[Event], seen: set[str]) -> Iterator[tuple[int, str]]:
-    """The lines that are not DeepSpeed's own; these are put into ``config`` and ``waiting``."""
+    """Yields the lines that are not DeepSpeed's own; puts DeepSpeed's into ``config`` and ``waiting``."""
     for number, line in lines:
         if "SamplesPerSec=" in line or "iter time (s):" in line:
-            if "megatron" not in seen and len(waiting) < _MOST_WAITING and (found := _step(line, number)) is not None:
-                waiting.append(found)
+            if "megatron" not in seen and len(waiting) < _MOST_WAITING and (step := _step(line, number)) is not None:
+                waiting.append(step)
         elif "config.py" in line and "..." in line:
             config.feed(line, number)
         else:
             yield number, line
 
 
-def _first(event: Event, seen: set[str]) -> Iterator[Event]:
+def _framework_once(event: Event, seen: set[str]) -> Iterator[Event]:
     if isinstance(event, (Step, Arguments)) and "named" not in seen:
         seen.add("named")
         yield Fact("framework", DEEPSPEED, event.line)
 
 
 def _step(line: str, number: int) -> Step | None:
-    """``CurrSamplesPerSec`` is of the whole job (deepspeed/utils/timer.py: batch size over the step's time)."""
+    """Reads DeepSpeed's step; ``CurrSamplesPerSec`` is of the whole job (deepspeed/utils/timer.py: batch size over time)."""
     if match := _THROUGHPUT.search(line):
         peak = measure(_PEAK.search(line))
         return Step(
@@ -168,9 +168,10 @@ _RATE = re.compile(rf"utilization:\s{{0,9}}{NUMBER}\s?(?:MODEL_)?TFLOP/s/GPU")
 
 
 def of_bridge(lines: Lines) -> Iterator[Event]:
-    """Of Megatron-Bridge: Megatron-LM's events; arguments from the configuration where no dump is printed.
+    """Yields Megatron-LM's events of Megatron-Bridge; arguments come from the configuration where no dump is printed.
 
-    The rate stands on a line of its own before the iteration line. Where these are all there is, their rounded times count.
+    The rate stands on a line of its own before the iteration line. Without iteration lines the rounded times of these lines
+    count.
     """
     config = KeyedDump(CONFIGURATION, WORDS["megatron"], least=6)
     rate: list[float | None] = [None]
@@ -208,19 +209,19 @@ _SAID = re.compile(r"\.{0,3}(?:updated|default)$")
 
 
 def of_neox(lines: Lines) -> Iterator[Event]:
-    """Of GPT-NeoX: Megatron-LM's line behind ``samples/sec: …``, and a dump of its own words."""
+    """Yields the events of GPT-NeoX: Megatron-LM's line behind ``samples/sec: …``, and a dump under GPT-NeoX's names."""
     for event in events(lines):
-        yield _own_names(event) if isinstance(event, Arguments) else event
+        yield _renamed_neox(event) if isinstance(event, Arguments) else event
 
 
-def _own_names(found: Arguments) -> Arguments:
-    """The dump under Megatron-LM's names. Its launcher prints a world of its own, of one: that is none of the job's."""
-    values = {name: _SAID.sub("", str(value)) for name, value in found.values.items()}
-    return renamed(found._replace(values=values), WORDS[NEOX])
+def _renamed_neox(dump: Arguments) -> Arguments:
+    """Renames the dump to Megatron-LM's names. The world size of one that the launcher prints is none of the job's."""
+    values = {name: _SAID.sub("", str(value)) for name, value in dump.values.items()}
+    return renamed(dump._replace(values=values), WORDS[NEOX])
 
 
 def configuration(found: Arguments) -> Mapping[str, object]:
-    """All that was dumped and set, under its own names."""
-    own = ((theirs, found.values[ours]) for theirs, ours in WORDS[NEOX].items() if ours in found.values)
-    read = ((name, literal(value)) for name, value in (*own, *found.unread))
+    """Returns all arguments that were dumped and set, under GPT-NeoX's names."""
+    renamed_back = ((theirs, found.values[ours]) for theirs, ours in WORDS[NEOX].items() if ours in found.values)
+    read = ((name, literal(value)) for name, value in (*renamed_back, *found.unread))
     return {name: value for name, value in read if value is not None}

@@ -39,7 +39,7 @@ _CHIPS = re.compile(r"^(?:gaudi|tpu-v[0-9][a-z]{0,3})-([0-9]{1,6})$")
 
 
 def system(line: str, number: int) -> Iterator[Fact]:
-    """What the system record says of the GPUs: nodes, GPUs of a node, their name."""
+    """Yields the facts of the system record about the GPUs: their number and their name."""
     start, end = line.find("{"), line.rfind("}")
     if not 0 <= start < end < _LONGEST_NAME:
         return
@@ -60,13 +60,13 @@ def system(line: str, number: int) -> Iterator[Fact]:
 
 
 def platform(text: str, number: int) -> Iterator[Fact]:
-    """What the platform's name says; a placeholder or a product name says nothing.
+    """Yields the GPU and the number of GPUs that the platform's name tells; a placeholder or a product name tells nothing.
 
     The count before a GPU's name (``2xMI300X``) is of nodes: alone it does not give the GPUs.
     """
-    for found in _GPU.finditer(text[:200]):
-        if catalogue.find_gpu(found[0].replace("_", "-")):
-            yield Fact("gpu", found[0].replace("_", "-"), number)
+    for match in _GPU.finditer(text[:200]):
+        if catalogue.find_gpu(match[0].replace("_", "-")):
+            yield Fact("gpu", match[0].replace("_", "-"), number)
             break
     if dgx := _DGX.match(text):
         yield Fact("gpus", int(dgx[1]) * _PER_DGX, number)
@@ -77,7 +77,7 @@ def platform(text: str, number: int) -> Iterator[Fact]:
 
 
 def layout(line: str) -> Mapping[str, int]:
-    """Megatron-LM's sizes by the name of the configuration that a launcher prints, ``samples`` of a rank among them."""
+    """Returns Megatron-LM's sizes, with ``samples`` of a rank, from the configuration name that a launcher prints."""
     match = _CONFIGURATION.search(line[-400:])
     if match is None:
         return {}
@@ -130,7 +130,7 @@ def _entry(text: str) -> Mapping[str, Any] | None:
 
 @dataclass
 class _Run:
-    """What was logged so far. ``count``: steps given."""
+    """What was logged of a run so far. ``count``: steps given."""
 
     stated: dict[str, object] = field(default_factory=dict)
     readings: Readings = field(default_factory=Readings)
@@ -154,9 +154,9 @@ class _Run:
         elif key == "submission_benchmark" and isinstance(value, str):
             yield Fact("model", value, number)
         elif key == "run_start" and now is not None:
-            yield from self._begin(number)
+            yield from self._begin_run(number)
         elif key == "tracked_stats" and isinstance(value, Mapping):
-            yield from self._stats(value, number)
+            yield from self._read_stats(value, number)
         elif key in ("eval_stop", "eval_accuracy"):
             yield Evaluation(number, apart=True)
         if now is not None:
@@ -165,7 +165,7 @@ class _Run:
             self.kept.append(Failure("error", "the run was aborted", number))
 
     def machines(self, facts: Iterator[Fact]) -> Iterator[Event]:
-        """What the system record and the platform's name say; of two counts of GPUs the first stands, with a doubt."""
+        """Yields facts of the system record and of the platform's name; of two GPU counts the first stands, with a doubt."""
         for fact in facts:
             if fact.key == "gpus" and self.gpus and fact.value != self.gpus:
                 yield Fact(
@@ -176,17 +176,17 @@ class _Run:
                 self.gpus = fact.value
             yield fact
 
-    def _begin(self, number: int) -> Iterator[Event]:
-        """A second run in the file starts a new count, and its steps are cut like a restart's."""
+    def _begin_run(self, number: int) -> Iterator[Event]:
+        """Starts a new count at a second run in the file, whose steps are cut like a restart's."""
         self.starts += 1
         if self.starts > 1 and (self.count or self.readings.progress.rates or self.readings.throughput):
-            yield from self._unstated()
+            yield from self._derived_steps()
             self.readings = Readings()
             self.count = 0
             yield Restart("a new run", number)
 
-    def _stats(self, value: Mapping[str, Any], number: int) -> Iterator[Event]:
-        """A line with the loss is of one step (or a few); one without averages a whole block, and repeats these."""
+    def _read_stats(self, value: Mapping[str, Any], number: int) -> Iterator[Event]:
+        """Reads statistics: a line with a loss is of one step (or a few); one without averages a block of these steps."""
         seconds = next((found for name in _TIMES if (found := real(value.get(name)))), None)
         rate = real(value.get("throughput"))
         losses = [found for name, found in value.items() if isinstance(name, str) and name.endswith("train_loss")]
@@ -219,13 +219,13 @@ class _Run:
         )
 
     def arguments(self) -> Iterator[Event]:
-        """The arguments, before the first step or at the end."""
+        """Yields the arguments, before the first step or at the end."""
         if self.stated and self.count == 0 and self.line >= 0:
-            yield Arguments({**self.stated, **self._parallel()}, self.line)
+            yield Arguments({**self.stated, **self._parallel_sizes()}, self.line)
             self.line = -1
 
-    def _parallel(self) -> dict[str, object]:
-        """The sizes of the configuration's name, where the logged batch is the one that they make."""
+    def _parallel_sizes(self) -> dict[str, object]:
+        """Returns the sizes of the configuration's name, where they make up the logged batch."""
         sizes = dict(self.layout)
         samples, model = sizes.pop("samples", 0), 1
         for size in [value for name, value in sizes.items() if name != "world_size"]:
@@ -234,8 +234,8 @@ class _Run:
         fits = model > 0 and samples > 0 and batch == samples * sizes.get("world_size", 0) / model
         return {**sizes} if fits else {}
 
-    def _unstated(self) -> Iterator[Event]:
-        """Steps of a run that states no step time, from its counts and throughputs."""
+    def _derived_steps(self) -> Iterator[Event]:
+        """Yields the steps of a run that states no step time, from its counts and throughputs."""
         batch, length = real(self.stated.get("global_batch_size")), real(self.stated.get("seq_length"))
         rates, doubts = decide(self.readings, positive(batch), positive(length))
         for doubt in doubts:
@@ -244,7 +244,7 @@ class _Run:
             yield from self._step(rate.line, None, rate.value, mean=True)
 
     def end(self) -> Iterator[Event]:
-        yield from self._unstated()
+        yield from self._derived_steps()
         yield from self.arguments()
         yield from self.kept
 

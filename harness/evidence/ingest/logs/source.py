@@ -65,11 +65,11 @@ _BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 def plain(line: str) -> str:
-    """The line without terminal colours and other escape sequences."""
+    """Returns the line without terminal colours and other escape sequences."""
     return _ANSI.sub("", line) if "\x1b" in line else line
 
 
-def _bare(line: str) -> str:
+def _without_launcher(line: str) -> str:
     line = plain(line.replace("\0", "") if "\0" in line else line)
     prefix = _LAUNCHED.match(line)
     return line[prefix.end() :] if prefix else line
@@ -81,7 +81,7 @@ _MOST_HOLE = 128 << 20  # characters: what is longer is no log, but zeros that w
 class Source:
     """A log that can be read more than once. ``name``: what messages call it; ``-`` is standard input.
 
-    ``truncated`` is set when compressed data ended early; what came before it counts. ``hollow``: it begins with more
+    ``truncated`` is set when compressed data ended early; what came before counts. ``hollow``: the log begins with more
     zeros than a rotation under a trainer leaves, and nobody looked for what follows.
     """
 
@@ -92,15 +92,15 @@ class Source:
         self._last = 0, ""
 
     def head(self) -> str:
-        """The first 64 KiB as text."""
-        with self._text() as text:
-            return self._read(text, _HEAD)
+        """Returns the first 64 KiB as text."""
+        with self._open_text() as text:
+            return self._read_lines(text, _HEAD)
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """(number from 1, line), without escape sequences and launchers' prefixes. The carriage returns of progress bars
-        end lines, too."""
+        """Yields (number from 1, line), without escape sequences and launchers' prefixes. The carriage returns of progress
+        bars end lines, too."""
         number = 0
-        with self._text() as text:
+        with self._open_text() as text:
             readline = text.readline
             try:
                 while line := readline(_LONGEST):
@@ -108,23 +108,23 @@ class Source:
                     if line[-1] != "\n" and len(line) < _LONGEST:
                         line = _OPEN.sub("", line)
                     self._last = number, line
-                    yield number, _bare(line)
+                    yield number, _without_launcher(line)
             except _BROKEN:
                 self.truncated = True
 
     def stamp(self, number: int) -> float:
-        """The clock (:func:`harness.evidence.ingest.logs.clock.stamp`) before line ``number``, where it is the one that was
+        """Returns the time of day (:func:`harness.evidence.ingest.logs.clock.stamp`) before line ``number`` if that line was
         read last; else NaN."""
         return stamp(self._last[1]) if self._last[0] == number else math.nan
 
     def text(self) -> IO[str]:
-        """The log as one decoded text stream, for documents that are not made of lines."""
-        return self._text()
+        """Returns the log as one decoded text stream, for documents that are not made of lines."""
+        return self._open_text()
 
-    def _read(self, text: IO[str], size: int) -> str:
-        """As much of ``size`` characters as there is, line by line: a read that meets broken data returns nothing.
+    def _read_lines(self, text: IO[str], size: int) -> str:
+        """Reads up to ``size`` characters, line by line: one read that meets broken data would return nothing.
 
-        What a rotation under a trainer that goes on writing leaves is a hole of NUL bytes at the start: it is left out.
+        A rotation under a trainer that goes on writing leaves a hole of NUL bytes at the start, which is left out.
         """
         parts: list[str] = []
         hole, self.hollow = 0, False
@@ -141,8 +141,8 @@ class Source:
             self.truncated = True
         return "".join(parts)
 
-    def _text(self) -> IO[str]:
-        raw = self._raw()
+    def _open_text(self) -> IO[str]:
+        raw = self._open_raw()
         first = raw.read(8)
         raw.seek(0)
         opener = next((opener for magic, opener in _PACKED.items() if first.startswith(magic)), None)
@@ -150,14 +150,14 @@ class Source:
         wide = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         return io.TextIOWrapper(data, "utf-16" if wide else "utf-8-sig", errors="replace", newline=None)
 
-    def _raw(self) -> IO[bytes]:
+    def _open_raw(self) -> IO[bytes]:
         if self._stream is None:
             return open(self.name, "rb")
         self._stream.seek(0)
-        return cast(IO[bytes], io.BufferedReader(_Kept(self._stream)))
+        return cast(IO[bytes], io.BufferedReader(_OpenView(self._stream)))
 
 
-class _Kept(io.RawIOBase):
+class _OpenView(io.RawIOBase):
     """A view of a stream that stays open when the view is closed."""
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -185,7 +185,7 @@ class _Kept(io.RawIOBase):
 
 
 def open_source(path: str | Path) -> Source:
-    """The log at ``path`` (``-``: standard input; of TensorBoard's event files their scalars). Raises
+    """Opens the log at ``path`` (``-``: standard input; TensorBoard's event files: their scalars). Raises
     :class:`InputError` for what cannot be read as text."""
     name = str(path)
     try:
@@ -195,15 +195,15 @@ def open_source(path: str | Path) -> Source:
     except FileNotFoundError:
         raise InputError([Problem(name, "", NO_FILE, "a training log")]) from None
     except (OSError, EOFError) as error:
-        found = getattr(error, "strerror", None) or str(error)
-        raise InputError([Problem(name, "", found, "a readable file")]) from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError([Problem(name, "", reason, "a readable file")]) from None
     return source
 
 
 def _scalars(path: Path) -> IO[bytes] | None:
-    """The steps of an event file of TensorBoard, or of a folder with some: a record each, its scalars by their tags, and
-    seconds since 1970. None for any other path. Raises :class:`InputError` where no package reads them, or none holds a
-    scalar."""
+    """Reads the event file of TensorBoard, or a folder with some: one record a step, with scalars by their tags and seconds
+    since 1970. Returns None for any other path. Raises :class:`InputError` where no package reads event files, or none holds
+    a scalar."""
     if not path.exists() or not (_EVENTS in path.name or (path.is_dir() and any(path.glob(f"*{_EVENTS}*")))):
         return None
     try:
@@ -222,21 +222,21 @@ def _scalars(path: Path) -> IO[bytes] | None:
 
 
 def _standard_input() -> IO[bytes]:
-    """Standard input, kept so that it can be read again."""
+    """Copies standard input, so that the log can be read again."""
     stream = getattr(sys.stdin, "buffer", None)
-    return _kept(stream if stream is not None else io.BytesIO(sys.stdin.read().encode("utf-8", "replace")))
+    return _spooled(stream if stream is not None else io.BytesIO(sys.stdin.read().encode("utf-8", "replace")))
 
 
-def _kept(stream: IO[bytes]) -> IO[bytes]:
-    """All of a stream, in memory while it is small, else in a temporary file."""
-    kept = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - lives as long as the source
-    shutil.copyfileobj(stream, kept)
-    kept.seek(0)
-    return cast(IO[bytes], kept)
+def _spooled(stream: IO[bytes]) -> IO[bytes]:
+    """Copies a whole stream, into memory while it is small, else into a temporary file."""
+    copy = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - lives as long as the source
+    shutil.copyfileobj(stream, copy)
+    copy.seek(0)
+    return cast(IO[bytes], copy)
 
 
 def _piped(name: str) -> IO[bytes] | None:
-    """What a pipe holds that is given as a path (``<(zcat train.log.gz)``), read once; None for a regular file.
+    """Reads a pipe that is given as a path (``<(zcat train.log.gz)``) once; returns None for a regular file.
 
     A pipe that nobody writes to would block for ever in ``open``: it is refused after :data:`_PATIENCE`, as are folders and
     devices.
@@ -245,8 +245,8 @@ def _piped(name: str) -> IO[bytes] | None:
     if stat.S_ISREG(mode):
         return None
     if not stat.S_ISFIFO(mode):
-        found = "a folder" if stat.S_ISDIR(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
-        raise InputError([Problem(name, "", found, _REGULAR)])
+        kind = "a folder" if stat.S_ISDIR(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+        raise InputError([Problem(name, "", kind, _REGULAR)])
     handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
     with open(handle, "rb") as pipe:
         ready = select.poll()
@@ -254,11 +254,11 @@ def _piped(name: str) -> IO[bytes] | None:
         if not any(event & select.POLLIN for _, event in ready.poll(_PATIENCE)):
             raise InputError([Problem(name, "", "a pipe that nobody writes to", _REGULAR)])
         os.set_blocking(handle, True)
-        return _kept(pipe)
+        return _spooled(pipe)
 
 
 def _refuse_binary(source: Source) -> None:
-    with source._raw() as raw:
+    with source._open_raw() as raw:
         first = raw.read(8)
     for magic, what in _FOREIGN.items():
         if first.startswith(magic):

@@ -35,13 +35,13 @@ _SHAPE: Mapping[str, object] = {**LLAMA, "untie_embeddings_and_output_weights": 
 
 
 def built(line: str) -> str | None:
-    """``family flavour`` of the model that a line says is built."""
+    """Returns ``family flavour`` of the model that a line says is built; None for any other line."""
     match = _BUILDING.search(line)
     return f"{match[1]} {match[2] or match[3]}" if match else None
 
 
 def architecture(line: str) -> Mapping[str, object]:
-    """Megatron-LM's arguments of a printed Llama; empty for anything else.
+    """Returns Megatron-LM's arguments of a printed Llama; empty for anything else.
 
     The feed-forward size follows torchtitan's models/llama3/model.py: two thirds of four times the width, times
     ``ffn_dim_multiplier``, rounded up to ``multiple_of``.
@@ -49,10 +49,10 @@ def architecture(line: str) -> Mapping[str, object]:
     name, printed = _BUILDING.search(line), _ARGUMENTS.search(line)
     if name is None or printed is None or name[1] not in _LLAMA or "moe" in printed[1].lower():
         return {}
-    found = {match[1]: match[2] for match in _ARGUMENT.finditer(printed[1])}
-    sizes = {ours: whole(found.get(theirs, "")) for theirs, ours in WORDS["torchtitan-llama"].items()}
-    multiple = whole(found.get("multiple_of", "256"))
-    factor = found.get("ffn_dim_multiplier", "None")
+    printed_sizes = {match[1]: match[2] for match in _ARGUMENT.finditer(printed[1])}
+    sizes = {ours: whole(printed_sizes.get(theirs, "")) for theirs, ours in WORDS["torchtitan-llama"].items()}
+    multiple = whole(printed_sizes.get("multiple_of", "256"))
+    factor = printed_sizes.get("ffn_dim_multiplier", "None")
     if not all(sizes.values()) or not multiple:
         return {}
     width = int(2 * (4 * (sizes["hidden_size"] or 0)) / 3)
@@ -61,7 +61,7 @@ def architecture(line: str) -> Mapping[str, object]:
             width = int(float(factor) * width)
         except (ValueError, OverflowError):
             return {}
-    groups = whole(found.get("n_kv_heads", "")) or sizes["num_attention_heads"]
+    groups = whole(printed_sizes.get("n_kv_heads", "")) or sizes["num_attention_heads"]
     return {
         **sizes,
         "ffn_hidden_size": -(-width // multiple) * multiple,
@@ -72,8 +72,8 @@ def architecture(line: str) -> Mapping[str, object]:
 
 
 class Printed:
-    """What is printed as JSON over many lines, each behind the prefix of its rank. ``opens``: whether a line is the first;
-    ``read``: what the JSON says."""
+    """Collects JSON that is printed over many lines, each behind the prefix of its rank. ``opens`` tells whether a line is
+    the first; ``read`` turns the parsed JSON into settings."""
 
     def __init__(self, opens: Callable[[str], bool], read: Callable[[Any], Mapping[str, object]]) -> None:
         self._opens, self._read = opens, read
@@ -82,7 +82,7 @@ class Printed:
         self._depth = 0
 
     def begin(self, line: str) -> bool:
-        """Whether a line opens the JSON."""
+        """Returns whether a line opens the JSON."""
         if not line.rstrip().endswith(" {") or not self._opens(line):
             return False
         rank = _RANK.match(line)
@@ -90,7 +90,7 @@ class Printed:
         return True
 
     def feed(self, line: str) -> bool:
-        """Take a line; whether it was one of the JSON (others' lines may stand between)."""
+        """Takes a line; returns whether the line is part of the JSON (lines of other ranks may stand between)."""
         if not self._depth or not line.startswith(self._prefix) or len(self._lines) >= _MOST_LINES:
             self._depth = self._depth if len(self._lines) < _MOST_LINES else 0
             return False
@@ -102,7 +102,7 @@ class Printed:
         return True
 
     def take(self) -> Mapping[str, object]:
-        """What the JSON says, when it is whole; else empty."""
+        """Returns the settings of the JSON once all of it was read; else empty."""
         if self._depth or not self._lines:
             return {}
         text, self._lines = "\n".join(self._lines), []
@@ -113,14 +113,14 @@ class Printed:
 
 
 def a_llama(line: str) -> bool:
-    """Whether a line says that a Llama is built."""
+    """Returns whether a line says that a Llama is built."""
     name = _BUILDING.search(line)
     return name is not None and name[1] in _LLAMA
 
 
 def llama(model: Any) -> Mapping[str, object]:
-    """Megatron-LM's arguments of a printed model, where all its layers are a Llama's; else empty."""
-    shapes = {_layer(layer) for layer in model["layers"]}
+    """Returns Megatron-LM's arguments of a printed model, where all its layers are a Llama's; else empty."""
+    shapes = {_dense_layer(layer) for layer in model["layers"]}
     if len(shapes) != 1 or None in shapes:
         return {}
     heads, groups, head, ffn = shapes.pop()  # type: ignore[misc]
@@ -138,8 +138,8 @@ def llama(model: Any) -> Mapping[str, object]:
     }
 
 
-def _layer(layer: Any) -> tuple[int, int, int, int] | None:
-    """(heads, key-value heads, size of a head, feed-forward size) of a dense layer without anything else."""
+def _dense_layer(layer: Any) -> tuple[int, int, int, int] | None:
+    """Returns (heads, key-value heads, head size, feed-forward size) of a plain dense layer; None for any other layer."""
     attention, mlp = layer["attention"], layer["feed_forward"]
     if any(layer.get(name) for name in layer if name not in _PARTS) or attention.get("qk_norm"):
         return None
@@ -159,18 +159,18 @@ _HEAD = "Running with configs: {"
 
 
 def opens(line: str) -> bool:
-    """Whether a line opens the JSON."""
+    """Returns whether a line opens the configuration as JSON."""
     return _HEAD in line
 
 
 def in_line(line: str) -> Mapping[str, object]:
-    """The settings of the one-line form under dotted names; empty for any other line."""
-    found = _LINE.search(line) if "Running with " in line else None
-    return flat(literal(found[1])) if found else {}
+    """Returns the settings of the one-line form under dotted names; empty for any other line."""
+    match = _LINE.search(line) if "Running with " in line else None
+    return flat(literal(match[1])) if match else {}
 
 
 def flat(config: Any) -> Mapping[str, object]:
-    """Settings by ``section.name`` of a nested configuration; empty for what is none."""
+    """Returns the settings of a nested configuration by ``section.name``; empty for what is no mapping."""
     return named_models.flat(config) if isinstance(config, Mapping) else {}
 
 
@@ -199,24 +199,24 @@ _DONE = re.compile(
     r"INFO - (Converted (?:MoE layers|GroupedExperts) .{1,200}|MXFP8 MoE training enabled"
     r"|Applied .{0,60}Async Tensor Parallelism.{0,60}|Applied CPU Offloading.{0,60})$"
 )
-_DONE_AS = "said"  # key of :func:`_setting` for these
+_DONE_AS = "said"  # key of :func:`_read_setting` for these
 _PARAMETERS = re.compile(r"Total parameter count: (.{1,80})|size: ([0-9,]{1,20}) total parameters")
 _MESH_WORDS = WORDS["torchtitan-mesh"]
 
 
 def events(lines: Lines) -> Iterator[Event]:
-    """Of a rate only, the time of a step follows from the batch, the sequence and the GPUs (see ``build``)."""
+    """Yields a log's events. Lines print only a rate: batch, sequence length and GPUs give the step time (see ``build``)."""
     stated: dict[str, object] = {}
     dump = DottedDump(least=3)
     model, config = Printed(a_llama, llama), Printed(opens, flat)
     seen: set[str] = set()
     for number, line in lines:
-        found = _step(line, number)
-        if found is not None:
+        logged_step = _step(line, number)
+        if logged_step is not None:
             if "framework" not in seen and (fact := shared(line[:200], number, seen)) is not None:
                 yield fact
-            yield from _start(stated, dump, seen, number)
-            yield found
+            yield from _gathered(stated, dump, seen, number)
+            yield logged_step
         elif model.feed(line):
             stated.update(model.take())
         elif config.feed(line):
@@ -224,25 +224,25 @@ def events(lines: Lines) -> Iterator[Event]:
         elif dump.feed(line, number) or config.begin(line):
             continue
         elif "Building " in line and model.begin(line):
-            _setting(line, stated)
+            _read_setting(line, stated)
         elif settings := in_line(line):
             dump.add(settings, number)
-        elif _mesh(line, stated):
+        elif _read_mesh(line, stated):
             yield Restart("a new start", number)
         elif "Saving the checkpoint" in line or "Finished saving the checkpoint" in line:
             yield Checkpoint(number)
-        elif not _setting(line, stated) and (event := shared(line, number, seen)) is not None:
+        elif not _read_setting(line, stated) and (event := shared(line, number, seen)) is not None:
             yield event
-    yield from _start(stated, dump, seen, 0)
+    yield from _gathered(stated, dump, seen, 0)
 
 
-def _start(stated: dict[str, object], dump: DottedDump, seen: set[str], number: int) -> Iterator[Event]:
-    """The arguments gathered since the last step."""
+def _gathered(stated: dict[str, object], dump: DottedDump, seen: set[str], number: int) -> Iterator[Event]:
+    """Yields the framework and the arguments that were gathered since the last step."""
     if "framework" not in seen:
         seen.add("framework")
         yield Fact("framework", NAME, number)
     printed = dump.take()
-    unread = tuple(("log", said) for said in str(stated.pop(_DONE_AS, "")).splitlines())
+    unread = tuple(("log", change) for change in str(stated.pop(_DONE_AS, "")).splitlines())
     count = printed.stated if printed else len(stated)
     if printed is not None:
         known = renamed(printed, WORDS[NAME])
@@ -253,7 +253,7 @@ def _start(stated: dict[str, object], dump: DottedDump, seen: set[str], number: 
         stated.clear()
 
 
-def _mesh(line: str, stated: dict[str, object]) -> bool:
+def _read_mesh(line: str, stated: dict[str, object]) -> bool:
     if "parallelism:" not in line or not (mesh := _MESH.search(line)):
         return False
     degrees = {name: int(size) for name, size in _DEGREE.findall(mesh[1])}
@@ -265,7 +265,7 @@ def _mesh(line: str, stated: dict[str, object]) -> bool:
     return True
 
 
-def _setting(line: str, stated: dict[str, object]) -> bool:
+def _read_setting(line: str, stated: dict[str, object]) -> bool:
     if "batch size" in line and (starts := _STARTS.search(line)):
         names = ("micro_batch_size", "global_batch_size", "seq_length")
         stated.update({name: int(value) for name, value in zip(names, starts.groups(), strict=True)})
@@ -293,7 +293,7 @@ def _setting(line: str, stated: dict[str, object]) -> bool:
 
 
 def _quantised(line: str) -> dict[str, object]:
-    """The precision of the linear layers, where a line says that they are converted."""
+    """Returns the precision of the linear layers, where a line says that they are converted."""
     if _GATHERED in line:
         return {"fp8_param_gather": True}
     if "training active" not in line and "MX" not in line and "NVFP4Linear" not in line:

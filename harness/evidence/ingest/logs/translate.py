@@ -15,7 +15,7 @@ _LONGEST = 4000  # characters of a value that is read; a longer one (a data path
 
 
 def translate(values: Mapping[str, object], dialect: str) -> tuple[Values, str | None]:
-    """(arguments by Megatron-LM's names, zoo name of the model that the log names).
+    """Returns (arguments by Megatron-LM's names, zoo name of the model that the log names).
 
     Texts are read as literals (:func:`projector.intake.values.literal`), never evaluated.
     """
@@ -36,7 +36,7 @@ def _value(value: object) -> object:
 
 
 def _torchtitan(values: Values) -> None:
-    """FSDP2 shards everything; recomputation is named by its mode; bf16 is its mixed-precision default."""
+    """Reads torchtitan's words: FSDP2 shards everything, recompute is named by its mode, bf16 is the default."""
     shards, copies = values.pop("data_parallel_shard_degree", None), values.pop("data_parallel_replicate_degree", None)
     if isinstance(shards, int) and shards != 1:
         values["data_parallel_sharding"] = "optim_grads_params"
@@ -54,10 +54,10 @@ def _torchtitan(values: Values) -> None:
 
 
 def _maxtext(values: Values) -> None:
-    """``per_device_batch_size`` counts per device, the global batch is all devices' together."""
-    each, batch = values.get("micro_batch_size"), values.get("global_batch_size")
-    if _positive(each) and _positive(batch):
-        values.setdefault("world_size", int(batch / each))  # type: ignore[operator]
+    """Counts ranks: ``per_device_batch_size`` is per device, the global batch is of all devices."""
+    micro, batch = values.get("micro_batch_size"), values.get("global_batch_size")
+    if _positive(micro) and _positive(batch):
+        values.setdefault("world_size", int(batch / micro))  # type: ignore[operator]
     quantization = values.pop("quantization", None)
     if isinstance(quantization, str) and "fp8" in quantization:
         values["fp8"] = "hybrid"
@@ -85,29 +85,29 @@ def _nemo(values: Values) -> None:
 
 
 def _megatron(values: Values) -> None:
-    """Words of other years and forks."""
+    """Replaces words of other years and forks by today's."""
     stated = todays_words(values)
     values.clear()
     values |= stated
     _shared_embeddings(values)
-    _accumulation(values)
+    _batch_from_accumulation(values)
 
 
-def _accumulation(values: Values) -> None:
-    """The batch of releases that count it by accumulation steps: ``gas`` of DeepSpeed's pipelines,
+def _batch_from_accumulation(values: Values) -> None:
+    """Computes the batch of releases that state accumulation steps: ``gas`` of DeepSpeed's pipelines,
     ``num_microbatches_in_minibatch`` of Megatron-LM of 2020."""
     steps = [values.pop(name, None) for name in _ACCUMULATION]
-    each, ranks = values.get("micro_batch_size"), values.get("world_size")
-    if not _positive(each) or values.get("global_batch_size") is not None:
+    micro, ranks = values.get("micro_batch_size"), values.get("world_size")
+    if not _positive(micro) or values.get("global_batch_size") is not None:
         return
     model = [values.get(f"{kind}_model_parallel_size", 1) for kind in ("tensor", "pipeline")]
     if _positive(ranks) and all(map(_positive, model)) and ranks % (model[0] * model[1]) == 0:  # type: ignore[operator]
         pieces = next(filter(_positive, steps), 1)
-        values["global_batch_size"] = each * pieces * ranks // (model[0] * model[1])  # type: ignore[operator]
+        values["global_batch_size"] = micro * pieces * ranks // (model[0] * model[1])  # type: ignore[operator]
 
 
 def _gpt_neox(values: Values) -> None:
-    """A pipeline of 0 is none. What else its dump says is read by its own loader."""
+    """Reads a pipeline of 0 as none. GPT-NeoX's own loader reads the rest of the dump."""
     values["pipeline_model_parallel_size"] = values.get("pipeline_model_parallel_size") or 1
 
 
@@ -137,11 +137,10 @@ def _precision(values: Values) -> None:
 
 
 def _mllog(values: Values) -> None:
-    """Of the micro-batch and the GPUs the accumulation steps give the one that is missing: batch = micro-batch x steps x
-    data-parallel ranks."""
+    """Computes whichever of micro-batch and GPUs is missing: batch = micro-batch x accumulation steps x data-parallel ranks."""
     _precision(values)
     steps = values.pop("gradient_accumulation_steps", None)
-    batch, each, world = (values.get(name) for name in ("global_batch_size", "micro_batch_size", "world_size"))
+    batch, micro, world = (values.get(name) for name in ("global_batch_size", "micro_batch_size", "world_size"))
     sizes = [
         values.get(f"{name}_size", 1)
         for name in ("tensor_model_parallel", "pipeline_model_parallel", "context_parallel")
@@ -149,23 +148,23 @@ def _mllog(values: Values) -> None:
     if not (_positive(steps) and _positive(batch) and all(map(_positive, sizes))):
         return
     model = float(sizes[0] * sizes[1] * sizes[2])  # type: ignore[operator]
-    if _positive(each):
-        ranks = batch / each / steps * model  # type: ignore[operator]
+    if _positive(micro):
+        ranks = batch / micro / steps * model  # type: ignore[operator]
         if ranks >= 1 and ranks == int(ranks):
             values.setdefault("world_size", int(ranks))
     elif _positive(world) and "tensor_model_parallel_size" in values:
-        each = batch / (world / model) / steps  # type: ignore[operator]
-        if each >= 1 and each == int(each):
-            values["micro_batch_size"] = int(each)
+        micro = batch / (world / model) / steps  # type: ignore[operator]
+        if micro >= 1 and micro == int(micro):
+            values["micro_batch_size"] = int(micro)
 
 
 def _huggingface(values: Values) -> None:
-    """The batch of a step is that of a device times its accumulation times the devices: the Trainer knows no other axes."""
+    """Counts devices: batch = batch of a device x accumulation steps x devices, as the Trainer knows no other axes."""
     values.pop("train_iters", None)
     steps = values.pop("gradient_accumulation_steps", None)
-    batch, each = values.get("global_batch_size"), values.get("micro_batch_size")
-    if _positive(steps) and _positive(batch) and _positive(each) and batch % (each * steps) == 0:  # type: ignore[operator]
-        values.setdefault("world_size", int(batch / each / steps))  # type: ignore[operator]
+    batch, one = values.get("global_batch_size"), values.get("micro_batch_size")
+    if _positive(steps) and _positive(batch) and _positive(one) and batch % (one * steps) == 0:  # type: ignore[operator]
+        values.setdefault("world_size", int(batch / one / steps))  # type: ignore[operator]
 
 
 def _litgpt(values: Values) -> None:
@@ -174,8 +173,8 @@ def _litgpt(values: Values) -> None:
         values.setdefault("world_size", int(nodes * devices))  # type: ignore[operator]
 
 
-def _accumulated(values: Values) -> None:
-    """What is in the batch already, or has no name here."""
+def _drop_accumulation(values: Values) -> None:
+    """Drops accumulation steps, which the batch includes already, and a size without a name here."""
     values.pop("gradient_accumulation_steps", None)
     values.pop("sequence_parallel_size", None)
 
@@ -195,6 +194,6 @@ _SPECIAL: Mapping[str, Callable[[Values], None]] = {
     "hf-trainer": _huggingface,
     "litgpt": _litgpt,
     "gpt-neox": _gpt_neox,
-    "nanotron": _accumulated,
-    "xtuner": _accumulated,
+    "nanotron": _drop_accumulation,
+    "xtuner": _drop_accumulation,
 }
