@@ -38,7 +38,7 @@ class _Reading(NamedTuple):
 
 @dataclass
 class Clock:
-    """The reading that the next one counts from; ``shortest``: seconds between two that give a step.
+    """Keeps the reading that the next one counts from; ``shortest``: seconds between two readings that give a step.
 
     A clock that runs back begins anew, but for a reading that was there before: another rank prints it late. A number that
     falls back while the clock goes on is of another job that writes to the same file: it is left out.
@@ -49,7 +49,7 @@ class Clock:
     _recent: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_LATE))
 
     def since(self, index: int, now: float, position: int | None = None) -> tuple[float, int] | None:
-        """(seconds a step, steps) since the reading before; None where there is none yet.
+        """Returns (seconds a step, steps) since the reading before; None where there is none yet.
 
         ``position``: a count that goes up at least once a step (the batches of a bar). A step number that outran it was
         printed late, and its time is not known before the count has caught up.
@@ -69,39 +69,39 @@ class Clock:
 
 
 def stamp(line: str) -> float:
-    """Seconds, counted from some day, of the day and time that a logger puts before a line; NaN where there are none."""
+    """Returns the seconds since some day of the date and time that a logger puts before a line; NaN where there are none."""
     match = _BEFORE.search(line, 0, _WITHIN)
-    return math.nan if match is None else _minute(match[1]) + float(match[2].replace(",", "."))
+    return math.nan if match is None else _to_the_minute(match[1]) + float(match[2].replace(",", "."))
 
 
 @lru_cache(maxsize=64)
-def _minute(text: str) -> float:
-    """The seconds of a day and time to the minute; NaN on a day that no calendar has."""
+def _to_the_minute(text: str) -> float:
+    """Returns the seconds of a date and time to the minute; NaN on a day that no calendar has."""
     digits = re.sub("[^0-9]", "", text)
-    return _stamped(f"{digits[:4]}-{digits[4:6]}-{digits[6:8]}", digits[8:10], digits[10:12], "0") or math.nan
+    return _calendar_seconds(f"{digits[:4]}-{digits[4:6]}-{digits[6:8]}", digits[8:10], digits[10:12], "0") or math.nan
 
 
 def seconds_of(hours: str | None, minutes: str, seconds: str, days: str | None = None) -> float:
-    """The seconds of a clock's parts."""
+    """Returns the seconds of a clock's parts."""
     return ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes)) * 60.0 + int(seconds)
 
 
 def taken(said: dict[str, str]) -> float | None:
-    """The seconds of a clock, taken out of the groups of a match: a :data:`CLOCK`, a :data:`STAMP`, or the time so far as
-    ``clock_s`` or ``clock_ms``; None where there is none."""
+    """Removes a clock from the groups of a match and returns its seconds: a :data:`CLOCK`, a :data:`STAMP`, or the time so
+    far as ``clock_s`` or ``clock_ms``; None where there is none."""
     if "clock" in said:
         *hours, minutes, seconds = said.pop("clock").split(":")
         return seconds_of(hours[0] if hours else None, minutes, seconds)
     if "day" in said:
-        return _stamped(*(said.pop(name) for name in _STAMPED))
+        return _calendar_seconds(*(said.pop(name) for name in _STAMPED))
     for name, unit in (("clock_s", 1.0), ("clock_ms", 1e-3)):
         if name in said:
             return (measured(said.pop(name)) or 0.0) * unit
     return None
 
 
-def _stamped(day: str, hour: str, minute: str, second: str) -> float:
-    """Counted from some day; 0 on a day that no calendar has."""
+def _calendar_seconds(day: str, hour: str, minute: str, second: str) -> float:
+    """Returns seconds since some day; 0 on a day that no calendar has."""
     try:
         days = date.fromisoformat(day).toordinal()
     except ValueError:

@@ -29,12 +29,12 @@ from projector.workload.structure import parse_dataclass
 
 
 def same(*names: str) -> dict[str, str]:
-    """Names that a framework and Megatron-LM have both."""
+    """Returns a mapping of names that a framework shares with Megatron-LM."""
     return {name: name for name in names}
 
 
 def one_of(names: Iterable[str]) -> str:
-    """A regular expression, one group, of any of these names; of two that begin alike the longer."""
+    """Returns a regular expression, one group, of any of these names; of two that begin alike the longer matches."""
     return f"({'|'.join(map(re.escape, sorted(names, key=len, reverse=True)))})"
 
 
@@ -111,12 +111,12 @@ class Dialect:
 
     @property
     def MARKS(self) -> tuple[str, ...]:  # noqa: N802
-        """As :attr:`harness.evidence.ingest.logs.events.LineDialect.MARKS`."""
+        """Returns texts of lines as :attr:`harness.evidence.ingest.logs.events.LineDialect.MARKS` says."""
         return (*self.steps, *self.hints)
 
     @cached_property
     def known(self) -> Mapping[str, str]:
-        """Key of a setting → Megatron-LM's name."""
+        """Maps each key of a setting to Megatron-LM's name."""
         return {**(WORDS["megatron"] if self.megatron_words else {}), **self.words, **same(*self.same)}
 
     @cached_property
@@ -128,34 +128,34 @@ class Dialect:
         return {name: self.compiled(pattern) for name, pattern in self.figures.items()}
 
     def compiled(self, pattern: str) -> re.Pattern[str]:
-        """``pattern`` with its macros; one that never matches for an empty one."""
+        """Compiles ``pattern`` with its macros expanded; an empty one never matches."""
         macros = {**_MACROS, "words": one_of(self.known)}
-        return re.compile(_MACRO.sub(lambda found: macros[found[1]], pattern)) if pattern else _NOTHING
+        return re.compile(_MACRO.sub(lambda match: macros[match[1]], pattern)) if pattern else _NOTHING
 
     def weigh(self, line: str) -> int:
-        """As :meth:`harness.evidence.ingest.logs.events.LineDialect.weigh`."""
+        """Weighs a line as :meth:`harness.evidence.ingest.logs.events.LineDialect.weigh` says."""
         if any(text in line and self.step_patterns[text].search(line) for text in self.steps):
             return STEP
         return int(any(text in line for text in self.hints))
 
     def events(self, lines: Lines) -> Iterator[Event]:
-        """As :meth:`harness.evidence.ingest.logs.events.LineDialect.events`."""
+        """Yields events as :meth:`harness.evidence.ingest.logs.events.LineDialect.events` says."""
         module, _, name = self.hook.partition(":")
         reader: Any = getattr(import_module(f"harness.evidence.ingest.logs.{module}"), name)
-        found: Iterator[Event] = reader(self).read(lines) if isinstance(reader, type) else reader(lines)
-        return found
+        stream: Iterator[Event] = reader(self).read(lines) if isinstance(reader, type) else reader(lines)
+        return stream
 
 
 def read(path: Path) -> Dialect:
-    """The dialect of a file, called by its name. Raises :class:`InputError` for a key that no dialect has."""
+    """Returns the dialect of a file, named after the file. Raises :class:`InputError` for a key that no dialect has."""
     content = read_yaml(path, "a mapping that says what the lines of a trainer look like")
     named = {**content, "name": path.stem} if isinstance(content, Mapping) else content
-    found, wrong = parse_dataclass(Dialect, named, str(path), "")
-    if found is None:
+    parsed, wrong = parse_dataclass(Dialect, named, str(path), "")
+    if parsed is None:
         raise InputError(wrong)
-    return found
+    return parsed
 
 
 def read_all(folder: Path = FOLDER) -> tuple[Dialect, ...]:
-    """Every dialect of a folder, by rank and name."""
-    return tuple(sorted(map(read, folder.glob("*.yaml")), key=lambda each: (each.rank, each.name)))
+    """Returns every dialect of a folder, by rank and name."""
+    return tuple(sorted(map(read, folder.glob("*.yaml")), key=lambda dialect: (dialect.rank, dialect.name)))

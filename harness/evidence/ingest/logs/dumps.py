@@ -21,7 +21,7 @@ _MOST = 5000  # arguments kept of one dump
 
 
 class DottedDump:
-    """Lines ``name ....... value`` behind any prefix; the first value of a name counts (ranks may repeat it)."""
+    """Collects lines ``name ....... value`` behind any prefix; the first value of a name counts (ranks may repeat it)."""
 
     def __init__(self, least: int = _LEAST) -> None:
         self._least = least
@@ -31,56 +31,56 @@ class DottedDump:
         self._begun = self._ended = False
 
     def feed(self, line: str, number: int) -> bool:
-        """Take one line; whether it was an argument."""
-        found = dumped(line) if len(line) <= _LONGEST and not self._ended else None
-        if found is None or len(self._found) >= _MOST:
+        """Takes one line; returns whether the line was an argument."""
+        argument = dumped(line) if len(line) <= _LONGEST and not self._ended else None
+        if argument is None or len(self._found) >= _MOST:
             return False
         if not self._found:
             self._line = number
-        self._found.setdefault(*found)
+        self._found.setdefault(*argument)
         return True
 
     def add(self, settings: Mapping[str, object], number: int) -> None:
-        """Settings that the trainer prints in another form."""
+        """Adds settings that the trainer prints in another form."""
         self._line = self._line or number
         self._found = {**settings, **self._found}
 
     def ends(self) -> bool:
-        """The dump's last line: whether all of it was seen. What is left of one that begins before the log is none: what it
-        lacks would be taken for not set."""
-        self._ended = whole = self._begun or not self._found
-        if not whole:
+        """Marks the dump's last line; returns whether all of the dump was seen. The rest of one that begins before the log
+        is dropped: arguments that the rest lacks would be taken for not set."""
+        self._ended = complete = self._begun or not self._found
+        if not complete:
             self._found.clear()
-        return whole
+        return complete
 
     def begins(self) -> None:
         self._begun, self._ended = True, False
 
     def note(self, name: str, value: object) -> None:
-        """An argument that another line states."""
+        """Adds an argument that another line states."""
         self._extra.setdefault(name, value)
 
     def take(self) -> Arguments | None:
-        """The dump so far, and start anew; None for fewer lines than a dump has."""
+        """Returns the dump so far and starts anew; None for fewer lines than a dump has."""
         if not self._found:
             return None
-        found, line, extra = self._found, self._line, self._extra
+        values, line, extra = self._found, self._line, self._extra
         self._found, self._extra, self._begun = {}, {}, False
-        if len(found) < self._least:
+        if len(values) < self._least:
             return None
-        missing = {name: value for name, value in extra.items() if found.get(name) in (None, "None")}
-        return Arguments({**found, **missing}, line, len(found))
+        missing = {name: value for name, value in extra.items() if values.get(name) in (None, "None")}
+        return Arguments({**values, **missing}, line, len(values))
 
 
 def renamed(found: Arguments, words: Mapping[str, str]) -> Arguments:
-    """A dump under the names of ``words`` (its own → Megatron-LM's)."""
+    """Returns a dump under the names of ``words`` (name in the dump → Megatron-LM's)."""
     known = {ours: found.values[theirs] for theirs, ours in words.items() if theirs in found.values}
     others = tuple((name, str(value)) for name, value in found.values.items() if name not in words)
     return found._replace(values=known, unread=others)
 
 
 class KeyedDump:
-    """Lines of one pattern with keys and values, under the names that ``known`` translates (others are counted).
+    """Collects keys and values of lines of one pattern, under the names that ``known`` translates (others are counted).
 
     A key may stand again with another value (a configuration that is printed as it is put together): the last counts.
     """
@@ -109,6 +109,6 @@ class KeyedDump:
         return self._found
 
     def take(self) -> Arguments | None:
-        found, others, line, stated = self._found, self._others, self._line, self._stated
+        values, others, line, stated = self._found, self._others, self._line, self._stated
         self._found, self._others, self._line, self._stated = {}, {}, 0, 0
-        return Arguments(found, line, stated, tuple(others.items())) if len(found) >= self._least else None
+        return Arguments(values, line, stated, tuple(others.items())) if len(values) >= self._least else None

@@ -70,7 +70,7 @@ class Evaluation(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Peak memory of one rank."""
+    """The peak memory of one rank."""
 
     gib: float
     kind: str
@@ -78,14 +78,14 @@ class Memory(NamedTuple):
 
 
 class Timers(NamedTuple):
-    """Timers of one logged step, in seconds."""
+    """The timers of one logged step, in seconds."""
 
     seconds: Mapping[str, float]
     line: int
 
 
 class Curve(NamedTuple):
-    """What a document holds of every step beside its time: ``learning rate``, ``memory`` (GiB); one value a step."""
+    """A value a step of something other than its time that a document holds: ``learning rate``, ``memory`` (GiB)."""
 
     name: str
     values: tuple[float, ...]
@@ -144,15 +144,15 @@ class LineDialect(Protocol):
 
     @property
     def MARKS(self) -> tuple[str, ...]:  # noqa: N802
-        """Texts without any of which a line is none of this dialect's."""
+        """Returns texts of which every line of this dialect holds at least one."""
         ...
 
     def weigh(self, line: str) -> int:
-        """0: not of this dialect, 1: of it, 2: a step of it."""
+        """Returns 0 for a line of another dialect, 1 for a line of this one, 2 (:data:`STEP`) for a step."""
         ...
 
     def events(self, lines: Lines) -> Iterator[Event]:
-        """Events in the order of the log. Never raises for any text."""
+        """Yields events in the order of the log. Never raises for any text."""
         ...
 
 
@@ -160,7 +160,7 @@ class DocumentDialect(Protocol):
     NAME: str
 
     def recognises(self, head: str) -> bool:
-        """Whether the first 64 KiB open such a document."""
+        """Returns whether the first 64 KiB of a file open such a document."""
         ...
 
     def read(self, source: Source) -> Iterator[Event]: ...

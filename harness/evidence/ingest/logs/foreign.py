@@ -24,13 +24,13 @@ _LONGEST = 4000
 
 
 def benchmark(name: str) -> str | None:
-    """What a benchmark trains, None for a language model (or a benchmark that nobody knows)."""
-    found: str | None = _SAID["benchmarks"].get(name.lower().replace("-", "_"))
-    return found
+    """Returns what a benchmark trains; None for a language model (or a benchmark that nobody knows)."""
+    task: str | None = _SAID["benchmarks"].get(name.lower().replace("-", "_"))
+    return task
 
 
 def unread(lines: Lines) -> str | None:
-    """What a log of no dialect prints instead of the time of a step, where that is known."""
+    """Returns what a log of no dialect prints instead of the time of a step, where that is known."""
     for number, line in lines:
         for pattern, what in _UNTIMED:
             if pattern.search(line[:_LONGEST]):
@@ -41,10 +41,10 @@ def unread(lines: Lines) -> str | None:
 
 
 def watched(lines: Lines, found: list[Event]) -> Iterator[tuple[int, str]]:
-    """The lines as they are; the first that says that another model is trained is put into ``found``."""
+    """Yields the lines as they are; puts the first one that says that another model is trained into ``found``."""
     stream = iter(lines)
     for number, line in stream:
-        if not found and (what := _task(line[:_LONGEST])) is not None:
+        if not found and (what := _other_task(line[:_LONGEST])) is not None:
             found.append(Fact(TASK, what, number))
         yield number, line
         if number >= _WATCHED:
@@ -52,7 +52,7 @@ def watched(lines: Lines, found: list[Event]) -> Iterator[tuple[int, str]]:
     yield from stream
 
 
-def _task(line: str) -> str | None:
+def _other_task(line: str) -> str | None:
     for mark, what in _MARKS:
         if mark in line:
             return str(what)

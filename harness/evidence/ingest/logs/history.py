@@ -40,13 +40,13 @@ Row = Mapping[str, object]
 
 
 def weigh(line: str) -> int:
-    """As :meth:`harness.evidence.ingest.logs.events.LineDialect.weigh`."""
-    row = _object(line) or dict.fromkeys(_header(line), 1.0)
-    return STEP if row and not _RUNS & row.keys() and _timed(row) else 0
+    """Weighs a line as :meth:`harness.evidence.ingest.logs.events.LineDialect.weigh` says."""
+    row = _parsed_record(line) or dict.fromkeys(_header(line), 1.0)
+    return STEP if row and not _RUNS & row.keys() and _has_time(row) else 0
 
 
 def events(lines: Lines) -> Iterator[Event]:
-    """As :meth:`harness.evidence.ingest.logs.events.LineDialect.events`."""
+    """Yields events as :meth:`harness.evidence.ingest.logs.events.LineDialect.events` says."""
     return _History(Dialect(name=NAME)).read(lines)
 
 
@@ -60,24 +60,24 @@ class _History(Trainer):
 
     def read(self, lines: Lines) -> Iterator[Event]:
         for number, line in lines:
-            row = _object(line)
+            row = _parsed_record(line)
             if row is None and self.columns and line.count(",") == len(self.columns) - 1:
                 row = dict(zip(self.columns, map(finite, line.strip().replace('"', "").split(",")), strict=True))
             if row is None:
                 self.columns = self.columns or _header(line)
-            elif _timed(row):
+            elif _has_time(row):
                 yield from self._step(row, line, number)
                 if any(name.startswith(_EVALUATED) and value is not None for name, value in row.items()):
                     yield Evaluation(number)
 
     def _step(self, row: Row, line: str, number: int) -> Iterator[Event]:
         clocked = _ELAPSED in row
-        found = (
+        count = (
             next((row[name] for name in _COUNTS if row.get(name) is not None), None) if clocked else self._count(row)
         )
-        index, seconds, mean = counted(str(found).partition("/")[0]), _seconds(row), False
+        index, seconds, mean = counted(str(count).partition("/")[0]), _seconds(row), False
         self.timer = self.timer or next((name for name in _CLOCKS if _number(row, name) is not None), "")
-        now = _elapsed(str(row[_ELAPSED])) if clocked else _number(row, self.timer)
+        now = _elapsed_seconds(str(row[_ELAPSED])) if clocked else _number(row, self.timer)
         self.exact = self.exact or (seconds is not None and seconds != int(seconds))
         if seconds is not None and not self.exact:  # whole seconds: only several together tell their mean
             self.spent += seconds
@@ -106,15 +106,15 @@ class _History(Trainer):
         )
 
     def _count(self, row: Row) -> object:
-        """The step by one counter: a record without it (of the machine, of an evaluation) tells none."""
+        """Returns the step by one counter: a record without it (of the machine, of an evaluation) has no step."""
         best = next((name for name in _INDEX if row.get(name) is not None or name in self.columns), "")
         if best and (not self.counter or _INDEX.index(best) < _INDEX.index(self.counter)):
             self.counter, self.clock = best, Clock()
         return row.get(self.counter)
 
 
-def _object(line: str) -> dict[str, object] | None:
-    """The record of a line, what it nests one level deep beside the rest; None where the line is none."""
+def _parsed_record(line: str) -> dict[str, object] | None:
+    """Parses the record of a line and flattens what it nests one level deep; returns None where the line is no record."""
     if line.lstrip()[:1] != "{" or len(line) > _LONGEST:
         return None
     try:
@@ -126,20 +126,20 @@ def _object(line: str) -> dict[str, object] | None:
 
 
 def _header(line: str) -> list[str]:
-    """The columns of a CSV, empty for a line that names no step and for a chart of several runs."""
-    given = (
+    """Returns the columns of a CSV; empty for a line that names no step and for a chart of several runs."""
+    columns = (
         [name.strip().strip('"') for name in line.split(",")]
         if ("step" in line or "iteration" in line or "Step" in line) and len(line) < _LONGEST
         else []
     )
-    names = [_CHARTED.sub("", name) for name in given]
+    names = [_CHARTED.sub("", name) for name in columns]
     if len(set(names)) < len(names):
         return []
     return names if any(name in _INDEX for name in names) and not any(map(finite, names)) else []
 
 
-def _timed(row: Row) -> bool:
-    """Whether a record has a step and its time, a rate or a clock."""
+def _has_time(row: Row) -> bool:
+    """Returns whether a record has a step and a time, a rate or a clock."""
     if _ELAPSED in row and any(name in row for name in _COUNTS):
         return True
     times = (*_SECONDS, *_RATE, *_CLOCKS)
@@ -161,7 +161,7 @@ def _seconds(row: Row) -> float | None:
     return tokens / rate if tokens and rate else None
 
 
-def _elapsed(text: str) -> float | None:
-    """The seconds of ``4 days, 3:31:13`` or of ``3h 31m 13s``."""
+def _elapsed_seconds(text: str) -> float | None:
+    """Returns the seconds of ``4 days, 3:31:13`` or of ``3h 31m 13s``."""
     parts = next((match for pattern in _PARTS if (match := pattern.fullmatch(text))), None)
     return seconds_of(parts[2], parts[3] or "0", parts[4], parts[1]) if parts else None

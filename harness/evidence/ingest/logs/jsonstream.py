@@ -13,11 +13,11 @@ _BETWEEN = " \t\r\n,"
 
 
 def elements(text: IO[str], key: str) -> Iterator[Any]:
-    """The elements of the array at ``"key"`` (or of the document, where it is an array). Ends at what is cut or broken.
+    """Yields the elements of the array at ``"key"`` (or of the document, where it is an array), up to a cut or broken part.
 
     Raises nothing for broken text; errors of the stream itself (a truncated gzip) pass through.
     """
-    buffer = _find(text, key)
+    buffer = _array_start(text, key)
     if buffer is None:
         return
     decoder = json.JSONDecoder()
@@ -46,8 +46,8 @@ def elements(text: IO[str], key: str) -> Iterator[Any]:
             return
 
 
-def _find(text: IO[str], key: str) -> str | None:
-    """The text from the first element on; None when the array is not there."""
+def _array_start(text: IO[str], key: str) -> str | None:
+    """Returns the text from the first element on; None when the array is not there."""
     buffer = text.read(_CHUNK)
     if buffer.lstrip()[:1] == "[":
         return buffer.lstrip()[1:]

@@ -61,12 +61,12 @@ class Logged:
 
     @property
     def why_none(self) -> str:
-        """Why a log without steps has none, as far as it is known."""
+        """Returns why a log without steps has none, as far as it is known."""
         return "; ".join(note for note in self.notes if note) or "no line with the time of a step"
 
     @property
     def stated(self) -> Arguments | None:
-        """The arguments of the last steps; of a log without steps the last ones."""
+        """Returns the arguments of the last steps; of a log without steps the last ones."""
         if not self.arguments:
             return None
         return self.arguments[max(int(self.config[-1]), 0) if self.steps else -1]

@@ -24,7 +24,7 @@ _STARTS = ("block_start", "eval_stop")
 
 @dataclass(frozen=True)
 class Rate:
-    """``value``: counts a second, ``line``: where they were logged, ``counts``: done since the mark before."""
+    """``value``: counts a second; ``line``: where it was logged; ``counts``: done since the mark before."""
 
     value: float
     line: int
@@ -55,7 +55,7 @@ class Progress:
         if name and self.counter and name != self.counter:
             count = None
         if key == "train_loss":
-            self._trained(name, count, now, line)
+            self._take_loss(name, count, now, line)
         elif key in _STARTS:
             self._resume(key, count, now)
         elif key in _STOPS or key == "eval_accuracy":
@@ -73,7 +73,7 @@ class Progress:
         self._since, self._paused, self._loss = now, None, None
 
     def close(self) -> None:
-        """Take the block that ended last into the rates."""
+        """Takes the block that ended last into the rates."""
         if self._paused is None or self._reached is None:
             return
         (until, line), self._paused = self._paused, None
@@ -83,7 +83,7 @@ class Progress:
                 self.rates.append(Rate(done / (until - self._since), line, done))
         self._position, self._since = self._reached, None
 
-    def _trained(self, name: str, count: float | None, now: float, line: int) -> None:
+    def _take_loss(self, name: str, count: float | None, now: float, line: int) -> None:
         if count is None or name != "samples_count":
             return
         if self._loss is not None and now > self._loss[1] and count > self._loss[0] and len(self.losses) < _MOST:
@@ -94,7 +94,7 @@ class Progress:
 
 @dataclass
 class Readings:
-    """``stated``: step times in seconds; ``throughput``: as logged, of no stated unit."""
+    """What a log states of its speed. ``stated``: step times in seconds; ``throughput``: as logged, of no stated unit."""
 
     progress: Progress = field(default_factory=Progress)
     throughput: list[Rate] = field(default_factory=list)
@@ -102,39 +102,39 @@ class Readings:
 
 
 def decide(readings: Readings, batch: float | None, length: float | None) -> tuple[list[Rate], list[str]]:
-    """(samples a second with their lines, doubts); no rates where steps are stated, only the doubts about these, and none
-    where two readings contradict each other in every unit."""
+    """Returns (samples a second with their lines, doubts). There are no rates where steps are stated (only doubts about
+    these), nor where two readings contradict each other in every unit."""
     progress = readings.progress
     progress.close()
-    counts, through = _median(progress.rates), _median(readings.throughput)
+    counts, throughput = _median(progress.rates), _median(readings.throughput)
     units = _units(progress, batch, length)
     if readings.stated:
-        return [], list(_against(median(readings.stated), counts, units, batch))
-    if counts is None and through is not None:
-        return readings.throughput, [f"throughput {through:.6g} read as samples/s: the log does not say its unit"]
+        return [], list(_step_time_doubts(median(readings.stated), counts, units, batch))
+    if counts is None and throughput is not None:
+        return readings.throughput, [f"throughput {throughput:.6g} read as samples/s: the log does not say its unit"]
     if counts is None:
         return [], []
-    if through is None:
+    if throughput is None:
         if not units:
             unknown = (
                 "no multiples of the batch" if length else "tokens or samples: the length of a sample is not logged"
             )
             return [], [f"the counts ({progress.counter}) are {unknown}: their unit is unknown"]
-        return _scaled(progress.rates, units[0]), list(_losses(progress, counts * units[0]))
+        return _scaled(progress.rates, units[0]), list(_loss_doubts(progress, counts * units[0]))
     for size in units:
         for scale in (1.0, 1 / length) if length else (1.0,):
-            if abs(counts * size / (through * scale) - 1) <= _AGREE:
+            if abs(counts * size / (throughput * scale) - 1) <= _AGREE:
                 whole = len(readings.throughput) * 2 < len(progress.rates)  # one figure of the whole run
                 return (_scaled(progress.rates, size) if whole else _scaled(readings.throughput, scale)), []
     return [], [
-        f"throughput {through:.6g} is in no unit what the log's own counts and times say ({counts:.6g} a second)"
+        f"throughput {throughput:.6g} is in no unit what the log's own counts and times say ({counts:.6g} a second)"
     ]
 
 
 def _units(progress: Progress, batch: float | None, length: float | None) -> list[float]:
-    """Samples that one count may be, the likeliest first: all counts are whole steps in it.
+    """Lists how many samples one count may be, the likeliest first: all counts are whole steps in it.
 
-    The benchmark's GPT-3 counts tokens as its epochs, what is called samples may be tokens or steps, too.
+    The benchmark's GPT-3 counts tokens as its epochs; what is called samples may be tokens or steps, too.
     """
     named, sizes = progress.counter == "samples_count", [1.0]
     if length:
@@ -149,13 +149,13 @@ def _units(progress: Progress, batch: float | None, length: float | None) -> lis
 
 
 def _whole_steps(progress: Progress, steps: float) -> bool:
-    """Whether most counts are whole steps (the last block may end where the data do)."""
+    """Returns whether most counts are whole steps (the last block may end where the data do)."""
     done = [rate.counts * steps for rate in progress.rates]
     return sum(abs(count - round(count)) < _ROUND and count > 1 - _ROUND for count in done) * 2 > len(done)
 
 
-def _against(seconds: float, counts: float | None, units: list[float], batch: float | None) -> Iterator[str]:
-    """Whether the stated step time is that of the log's counts and times, in any unit."""
+def _step_time_doubts(seconds: float, counts: float | None, units: list[float], batch: float | None) -> Iterator[str]:
+    """Yields a doubt where the stated step time is that of the log's counts and times in no unit."""
     if counts is None or not batch or not units:
         return
     steps = [batch / (counts * size) for size in units]
@@ -164,7 +164,7 @@ def _against(seconds: float, counts: float | None, units: list[float], batch: fl
         yield f"stated step times of {seconds:.6g} s, but {nearest:.6g} s by the log's own counts and times"
 
 
-def _losses(progress: Progress, rate: float) -> Iterator[str]:
+def _loss_doubts(progress: Progress, rate: float) -> Iterator[str]:
     lost = _median(progress.losses)
     if lost is not None and abs(lost / rate - 1) > _CLOSE:
         yield f"{rate:.6g} samples/s from block to block, but {lost:.6g} between two lines of the loss: evaluation inside?"
@@ -179,7 +179,7 @@ def _scaled(rates: list[Rate], size: float) -> list[Rate]:
 
 
 def numbers_of(metadata: object) -> dict[str, float]:
-    """The counters of an entry's metadata that are numbers."""
+    """Returns the counters of an entry's metadata that are numbers."""
     if not isinstance(metadata, Mapping):
         return {}
     return {name: number for name in _COUNTERS if (number := real(metadata.get(name))) is not None}

@@ -25,7 +25,7 @@ _MOST_DIGITS = 18  # of an iteration or a batch: more is no count
 
 
 def finite(text: str) -> float | None:
-    """A finite number, or None; commas separate thousands, and one behind the number is none of it."""
+    """Reads a finite number, else None; commas separate thousands, and one behind the number is none of it."""
     try:
         value = float(_ungrouped(text) if "," in text else text)
     except ValueError:
@@ -34,8 +34,8 @@ def finite(text: str) -> float | None:
 
 
 def measured(text: str) -> float | None:
-    """A time, a size or another number with decimals: the same, but None for a comma without a point, which may be another
-    locale's decimal one."""
+    """Reads a time, a size or another number with decimals as :func:`finite` does, but returns None for a comma without a
+    point, which may be another locale's decimal one."""
     return None if "," in text.rstrip(",") and "." not in text else finite(text)
 
 
@@ -45,45 +45,45 @@ def _ungrouped(text: str) -> str:
 
 
 def real(value: object, least: float = -_MOST) -> float | None:
-    """A number of a JSON document, at least ``least`` and no larger than a count can be; None for anything else."""
+    """Returns a number of a JSON document, at least ``least`` and no larger than a count can be; None for anything else."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and least <= value < _MOST
     return float(value) if good else None  # type: ignore[arg-type]
 
 
 def positive(value: object) -> float | None:
-    """The same above zero."""
+    """Returns a number of a JSON document above zero; None for anything else."""
     return real(value, 0.0) or None
 
 
 def group(match: re.Match[str] | None, index: int = 1) -> float | None:
-    """A group of a match as a number; None without a match."""
+    """Reads a group of a match as a number; None without a match."""
     return finite(match[index]) if match else None
 
 
 def measure(match: re.Match[str] | None, index: int = 1) -> float | None:
-    """The same of a time, by :func:`measured`."""
+    """Reads a group of a match as a time, by :func:`measured`; None without a match."""
     return measured(match[index]) if match else None
 
 
 def loss(line: str) -> float | None:
-    """The loss of the language model that a step's line prints; None where it prints none, or NaN."""
+    """Returns the loss of the language model that a step's line prints; None where it prints none, or NaN."""
     return group(LOSS.search(line)) if "loss" in line else None
 
 
 def counted(text: str) -> int | None:
-    """A count that may be printed as a float (``1.01e+3``); None where it is no whole number."""
+    """Reads a count that may be printed as a float (``1.01e+3``); None where it is no whole number."""
     value = finite(text)
     return int(value) if value is not None and 0 <= value < 10**_MOST_DIGITS and value == int(value) else None
 
 
 def scaled(text: str) -> float | None:
-    """A number with a unit of thousands (``4.71K``, ``26.2M``, ``1.1B``), as some trainers shorten theirs."""
+    """Reads a number with a unit of thousands (``4.71K``, ``26.2M``, ``1.1B``), as some trainers shorten theirs."""
     factor = _SCALES.get(text[-1:].upper(), 1.0)
     value = finite(text) if factor == 1.0 else measured(text[:-1])
     return None if value is None else value * factor
 
 
 def whole(text: str) -> int | None:
-    """A count; None where it is none, or has more digits than any count."""
+    """Reads a count; None where the text is none, or has more digits than any count."""
     bare = _ungrouped(text)
     return int(bare) if bare.isdecimal() and len(bare) <= _MOST_DIGITS else None

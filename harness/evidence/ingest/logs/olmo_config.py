@@ -23,47 +23,47 @@ _HALVED = ("swiglu", "geglu")
 
 
 class Olmo(Trainer):
-    """Its configuration stands in one line."""
+    """Reads OLMo's lines; the configuration stands in one line."""
 
     def other(self, line: str, number: int) -> Iterable[Event] | None:
         values, unread = arguments(line)
         if not values:
             return None
-        told = [Fact("note", f"{name}={value} is not read", number) for name, value in unread]
-        return [Arguments(values, number, len(values), unread), *told]
+        notes = [Fact("note", f"{name}={value} is not read", number) for name, value in unread]
+        return [Arguments(values, number, len(values), unread), *notes]
 
 
 def arguments(line: str) -> tuple[dict[str, object], tuple[tuple[str, str], ...]]:
-    """(Megatron-LM's arguments of the line, settings that may matter and have no name there); empty for another line."""
+    """Returns (Megatron-LM's arguments of the line, settings without a name there that may matter); empty for other lines."""
     if _HEAD not in line or len(line) > _LONGEST:
         return {}, ()
     said: dict[str, object] = {}
     for name, text in _SETTING.findall(line):
         said.setdefault(name, literal(text))  # the model's stands before what repeats it
-    batch, each = said.get("global_train_batch_size"), said.get("device_train_batch_size")
+    batch, of_device = said.get("global_train_batch_size"), said.get("device_train_batch_size")
     values: dict[str, object] = {
         "global_batch_size": batch,
         "micro_batch_size": said.get("device_train_microbatch_size"),
         "seq_length": said.get("max_sequence_length"),
         **_architecture(said),
     }
-    if type(batch) is int and type(each) is int and each > 0 and batch % each == 0:
-        values["world_size"] = batch // each
+    if type(batch) is int and type(of_device) is int and of_device > 0 and batch % of_device == 0:
+        values["world_size"] = batch // of_device
     unread = []
-    for name, found in (("precision", _precision(said)), ("distributed_strategy", _strategy(said)),
-                        ("activation_checkpointing", _recomputed(said))):  # fmt: skip
-        if found is None:
+    for name, setting in (("precision", _precision(said)), ("distributed_strategy", _sharding(said)),
+                        ("activation_checkpointing", _recompute(said))):  # fmt: skip
+        if setting is None:
             unread.append((name, str(said.get(name))))
             del values["micro_batch_size"]  # without it nobody knows what a step did
             break
-        values |= found
+        values |= setting
     if said.get("compile") is not None:
         values["torch_compile"] = True
     return {name: value for name, value in values.items() if value is not None}, tuple(unread)
 
 
 def _architecture(said: Mapping[str, object]) -> dict[str, object]:
-    """Of a sequential decoder with rotary positions; empty for another."""
+    """Returns the sizes of a sequential decoder with rotary positions; empty for another architecture."""
     hidden, ratio, width = (said.get(name) for name in ("d_model", "mlp_ratio", "mlp_hidden_size"))
     inner = width if type(width) is int else hidden * ratio if type(hidden) is int and type(ratio) is int else None
     norm = {"default": "LayerNorm", "low_precision": "LayerNorm", "rms": "RMSNorm"}.get(
@@ -92,8 +92,8 @@ def _precision(said: Mapping[str, object]) -> dict[str, object] | None:
     return {name: True} if name else {} if said.get("precision") == "fp32" else None
 
 
-def _strategy(said: Mapping[str, object]) -> dict[str, object] | None:
-    """How states are cut over ranks; None for a strategy that nobody reads."""
+def _sharding(said: Mapping[str, object]) -> dict[str, object] | None:
+    """Returns how states are sharded over ranks; None for a strategy that nobody reads."""
     strategy = said.get("distributed_strategy")
     if strategy in ("ddp", "single"):
         return {"data_parallel_sharding": "no_shard"}
@@ -101,7 +101,7 @@ def _strategy(said: Mapping[str, object]) -> dict[str, object] | None:
     return {"data_parallel_sharding": _SHARDED[kind]} if strategy == "fsdp" and kind in _SHARDED else None
 
 
-def _recomputed(said: Mapping[str, object]) -> dict[str, object] | None:
+def _recompute(said: Mapping[str, object]) -> dict[str, object] | None:
     kind = said.get("activation_checkpointing")
     if kind is None:
         return {}

@@ -22,8 +22,8 @@ _FLAGS = {"gpu": "--gpu NAME", "gpus": "--gpus N"}
 class Reading:
     """Figures of the steady steps.
 
-    ``scale``: seconds of a step for one unit of ``record.value`` (None: the batch that would say it is not stated). ``tgs``:
-    tokens/s/GPU; ``samples_per_s``: of the job; ``memory``: peak GiB by kind; ``loss``: the last one, at ``loss_iteration``.
+    ``scale``: seconds of a step for one unit of ``record.value`` (None: no batch is stated). ``tgs``: tokens/s/GPU;
+    ``samples_per_s``: of the job; ``memory``: peak GiB by kind; ``loss``: the last one, at ``loss_iteration``.
     """
 
     stated: Stated
@@ -37,22 +37,22 @@ class Reading:
     loss_iteration: int | None = None
 
     def words(self, state: SteadyState | None) -> tuple[str, ...]:
-        """One text a figure, for a report."""
-        found = []
+        """Returns one text a figure, for a report."""
+        texts = []
         if self.step_seconds is not None and state is not None and self.scale is not None:
-            found.append(f"step {self.step_seconds:.6g} s{_interval(state, self.scale)}")
+            texts.append(f"step {self.step_seconds:.6g} s{_interval(state, self.scale)}")
         elif state is not None:
-            found.append(f"{state.kept} steady steps")
+            texts.append(f"{state.kept} steady steps")
         if self.tgs is not None:
-            found.append(f"{self.tgs:.5g} tokens/s/GPU")
+            texts.append(f"{self.tgs:.5g} tokens/s/GPU")
         if self.samples_per_s is not None:
-            found.append(f"{self.samples_per_s:.5g} samples/s")
+            texts.append(f"{self.samples_per_s:.5g} samples/s")
         if self.tokens_per_step is not None:
-            found.append(f"{self.tokens_per_step:,} tokens a step")
-        found += [f"peak memory {gib:.5g} GiB ({kind})" for kind, gib in self.memory.items()]
+            texts.append(f"{self.tokens_per_step:,} tokens a step")
+        texts += [f"peak memory {gib:.5g} GiB ({kind})" for kind, gib in self.memory.items()]
         if self.loss is not None:
-            found.append(f"loss {self.loss:.4g} at step {self.loss_iteration}")
-        return tuple(found)
+            texts.append(f"loss {self.loss:.4g} at step {self.loss_iteration}")
+        return tuple(texts)
 
 
 def _interval(state: SteadyState, scale: float) -> str:
@@ -65,8 +65,8 @@ def _interval(state: SteadyState, scale: float) -> str:
 def read_without(
     record: Logged, state: SteadyState | None, dialect: str, context: Context, *, contradicted: bool = False
 ) -> Reading:
-    """The figures that follow from the steps and from what the log and the user do say; ``contradicted``: from the steps
-    alone, where what is said of their work is not to be believed."""
+    """Returns the figures that follow from the steps and from what log and user state; with ``contradicted`` from the steps
+    alone, as the statements about their work cannot be believed."""
     stated = stated_by(record, dialect, context)
     if contradicted:
         stated = replace(stated, gpus=None, global_batch_size=None, seq_length=None)
@@ -75,7 +75,7 @@ def read_without(
     scales = {"seconds": 1.0, "samples": batch, "tokens": tokens / gpus if tokens and gpus else None}
     scale = scales[record.basis]
     seconds = state.value * scale if state is not None and scale else None
-    rate = 1 / state.value if state is not None and record.basis == "tokens" else _printed(record, state)
+    rate = 1 / state.value if state is not None and record.basis == "tokens" else _printed_rate(record, state)
     samples = 1 / state.value if state is not None and record.basis == "samples" else None
     known = np.flatnonzero(np.isfinite(record.loss))
     loss, iteration = (float(record.loss[known[-1]]), int(record.iteration[known[-1]])) if len(known) else (None, None)
@@ -92,26 +92,26 @@ def read_without(
     )
 
 
-def _printed(record: Logged, state: SteadyState | None) -> float | None:
-    """The rate that the log prints itself: where its own batch is not known, nothing better is."""
+def _printed_rate(record: Logged, state: SteadyState | None) -> float | None:
+    """Returns the rate that the log prints itself: where the batch of a step is not known, nothing better is."""
     if state is None:
         return None
-    kept = record.tokens[state.reasons == 0]
-    kept = kept[np.isfinite(kept)]
-    return float(np.median(kept)) if len(kept) else None
+    rates = record.tokens[state.reasons == 0]
+    rates = rates[np.isfinite(rates)]
+    return float(np.median(rates)) if len(rates) else None
 
 
 def missing_of(why: InputError | None, gpu: str, gpus: int | None) -> tuple[str, ...]:
-    """The names of what is not stated: those of ``why``, and the GPU and their number."""
-    named = [_plain(problem.key) for problem in why.problems] if why is not None else []
-    open_ = [name for name, value in (("gpu", gpu), ("gpus", gpus)) if not value]
-    return tuple(dict.fromkeys((*named, *open_)))
+    """Returns the names of what is not stated: the keys of ``why``, the GPU and the number of GPUs."""
+    named = [_plain_key(problem.key) for problem in why.problems] if why is not None else []
+    unstated = [name for name, value in (("gpu", gpu), ("gpus", gpus)) if not value]
+    return tuple(dict.fromkeys((*named, *unstated)))
 
 
-def _plain(key: str) -> str:
+def _plain_key(key: str) -> str:
     return re.sub(r"^(line \d+: )?(recipe\.)?", "", key)
 
 
 def flag_for(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """(thing, the flag of ``harness ingest`` that says it) for each of ``names``."""
+    """Returns (thing, the flag of ``harness ingest`` that states it) for each of ``names``."""
     return tuple((name, _FLAGS.get(name, "--recipe FILE")) for name in names)

@@ -23,7 +23,7 @@ _WINDOW = 2000  # lines read after the first step to see what other steps there 
 
 
 def is_document(head: str) -> bool:
-    """Whether a text is a benchmark file, a trace, a trainer's own log or the history of a run, and no table of runs."""
+    """Returns whether a text is a benchmark file, a trace, a trainer's log or a run's history, and no table of runs."""
     first = head.lstrip().partition("\n")[0]
     return (
         any(each.recognises(head) for each in DOCUMENTS)
@@ -33,50 +33,50 @@ def is_document(head: str) -> bool:
 
 
 def detect(source: Source) -> str | None:
-    """The dialect with most steps among the first lines that hold any; without a step, that with most lines. A line is a
-    step of the first dialect that knows it: one that is cut may be anyone's."""
+    """Returns the dialect with most steps among the first lines that hold any; without a step, the one with most lines. A
+    line is a step of the first dialect that knows it: one that is cut may be anyone's."""
     head = source.head()
     for document in DOCUMENTS:
         if document.recognises(head):
             return document.NAME
     steps: Counter[str] = Counter()
     others: Counter[str] = Counter()
-    left = _WINDOW
+    remaining = _WINDOW
     for _, line in source.lines():
-        for hints, each in _MARKS:
+        for hints, candidate in _MARKS:
             for hint in hints:
                 if hint in line:
                     break
             else:
                 continue
-            weight = each.weigh(line)
+            weight = candidate.weigh(line)
             if weight == STEP:
-                steps[each.NAME] += 1
+                steps[candidate.NAME] += 1
                 break
             if weight:
-                others[each.NAME] += 1
-        left -= bool(steps)
-        if left < 0:
+                others[candidate.NAME] += 1
+        remaining -= bool(steps)
+        if remaining < 0:
             break
-    found = _most(steps)
-    return next((name for name, below in _BUILT_ON.items() if others[name] and found in below), found) or _most(others)
+    best = _leading(steps)
+    return next((name for name, below in _BUILT_ON.items() if others[name] and best in below), best) or _leading(others)
 
 
-def _most(counts: Counter[str]) -> str | None:
-    """The first of :data:`LINES` that has nearly most: one line more of another may be that the log was cut."""
+def _leading(counts: Counter[str]) -> str | None:
+    """Returns the first of :data:`LINES` with nearly most lines: one line more of another may be that the log was cut."""
     least = _NEARLY * max(counts.values(), default=0)
     return next((each.NAME for each in LINES if counts[each.NAME] >= least), None) if counts else None
 
 
 def events_of(source: Source, name: str) -> Iterator[Event]:
-    """The events of a log in the dialect ``name``."""
+    """Yields the events of a log in the dialect ``name``."""
     for document in DOCUMENTS:
         if name == document.NAME:
             return document.read(source)
-    return _with_task(_BY_NAME[name], source)
+    return _events_with_task(_BY_NAME[name], source)
 
 
-def _with_task(spoken: LineDialect, source: Source) -> Iterator[Event]:
+def _events_with_task(spoken: LineDialect, source: Source) -> Iterator[Event]:
     tasks: list[Event] = []
     yield from spoken.events(foreign.watched(source.lines(), tasks))
     yield from tasks

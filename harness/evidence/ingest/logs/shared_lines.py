@@ -32,7 +32,7 @@ _MIB_PER_GIB = 1024  # Megatron-LM's "MB" is 2**20 bytes
 
 
 def shared(line: str, number: int, seen: set[str]) -> Event | None:
-    """The event of a line, None for most. ``seen``: keys of facts already given (a log repeats them per rank)."""
+    """Returns the event of a line, None for most. ``seen``: keys of facts already given (a log repeats them per rank)."""
     if len(line) > _LONG:
         return None
     if "memory (MB)" in line and (match := _MEMORY.search(line)):
@@ -49,10 +49,10 @@ def shared(line: str, number: int, seen: set[str]) -> Event | None:
         if _ERROR.search(line):
             return Failure("error", line.strip()[:200], number)
         return None
-    return _fact(line, number, seen)
+    return _gpu_fact(line, number, seen)
 
 
-def _fact(line: str, number: int, seen: set[str]) -> Fact | None:
+def _gpu_fact(line: str, number: int, seen: set[str]) -> Fact | None:
     if "gpu" not in seen and ("Instinct" in line or "NVIDIA" in line or "Tesla" in line) and (gpu := _GPU.search(line)):
         seen.add("gpu")
         return Fact("gpu", gpu[1].strip(), number)

@@ -45,7 +45,7 @@ def read(source: Source) -> Iterator[Event]:
             return
     if not isinstance(document, Mapping):
         return
-    yield from _facts(document, source.name)
+    yield from _read_facts(document, source.name)
     config = {
         **section(document, "gpu_info"),
         **section(document, "parallel_config"),
@@ -57,29 +57,29 @@ def read(source: Source) -> Iterator[Event]:
         values["micro_batch_size"] = micro
     if values:
         yield Arguments(values, 1, len(config))
-    yield from _memory(document)
+    yield from _peak_memory(document)
     yield from _curves(document)
     yield from _steps(document)
 
 
 def _micro_batch(config: Mapping[str, Any]) -> int | None:
-    """Its README's documents state none: the global batch over data-parallel ranks and accumulation steps."""
+    """Computes the micro-batch that its README's documents leave out: batch / data-parallel ranks / accumulation steps."""
     sizes = ("global_batch_size", "data_parallel_size", "gradient_accumulation_steps")
     batch, ranks, steps = (positive(config.get(name)) for name in sizes)
     micro = batch / (ranks * steps) if batch and ranks and steps else 0.0
     return int(micro) if micro >= 1 and micro == int(micro) else None
 
 
-def _facts(document: Mapping[str, Any], name: str) -> Iterator[Event]:
+def _read_facts(document: Mapping[str, Any], name: str) -> Iterator[Event]:
     called = document.get("model_name")
     model = _MODELS.get(str(called or PurePath(name).stem.rpartition("_")[2]).lower(), called)
     if isinstance(model, str) and model:
         yield Fact("model", model, 1)
-    named = (
+    strategies = (
         section(document, "parallelism_config").get("strategy_name"),
         section(document, "training_config").get("parallel_strategy"),
     )
-    strategy = next((str(each) for each in named if str(each or "").lower() not in _NAMELESS), None)
+    strategy = next((str(each) for each in strategies if str(each or "").lower() not in _NAMELESS), None)
     if strategy is not None:
         yield Fact("strategy", strategy, 1)
     gpu = section(document, "gpu_info")
@@ -101,35 +101,35 @@ def _facts(document: Mapping[str, Any], name: str) -> Iterator[Event]:
         yield Fact("note", f"{text} = {batch * length / mean:.6g}", 1)
 
 
-def _memory(document: Mapping[str, Any]) -> Iterator[Event]:
-    metrics, found = section(document, "memory_metrics"), False
+def _peak_memory(document: Mapping[str, Any]) -> Iterator[Event]:
+    metrics, has_peak = section(document, "memory_metrics"), False
     for kind in ("reserved", "allocated"):
         peak = positive(metrics.get(f"peak_memory_{kind}_gb"))
         if peak:
-            found = True
+            has_peak = True
             yield Memory(peak * _GB, kind, 1)
-    used = _used(document)
-    if used and not found:
+    used = _step_memory(document)
+    if used and not has_peak:
         yield Memory(max(used) * _GB, "allocated", 1)
 
 
-def _used(document: Mapping[str, Any]) -> list[float]:
-    """GB of each step: of the fullest GPU where they are told apart."""
-    by_gpu = _list(document, "memory_per_gpu")
+def _step_memory(document: Mapping[str, Any]) -> list[float]:
+    """Returns the GB of each step: of the fullest GPU where GPUs are told apart."""
+    by_gpu = _step_list(document, "memory_per_gpu")
     if by_gpu and all(isinstance(step, Sequence) and not isinstance(step, str) and step for step in by_gpu):
         return [max((positive(each) or 0.0) for each in step) for step in by_gpu]
-    return [positive(each) or 0.0 for each in _list(document, "memory_values")]
+    return [positive(each) or 0.0 for each in _step_list(document, "memory_values")]
 
 
 def _curves(document: Mapping[str, Any]) -> Iterator[Event]:
-    rates = [positive(each) or 0.0 for each in _list(document, "learning_rates")]
-    for name, values in (("learning rate", rates), ("memory", [each * _GB for each in _used(document)])):
+    rates = [positive(each) or 0.0 for each in _step_list(document, "learning_rates")]
+    for name, values in (("learning rate", rates), ("memory", [each * _GB for each in _step_memory(document)])):
         if any(values):
             yield Curve(name, tuple(values), 1)
 
 
 def _steps(document: Mapping[str, Any]) -> Iterator[Event]:
-    times, known = _list(document, "step_times"), _list(document, "loss_values")
+    times, known = _step_list(document, "step_times"), _step_list(document, "loss_values")
     for index, value in enumerate(times, start=1):
         seconds = positive(value)
         if seconds:
@@ -137,7 +137,7 @@ def _steps(document: Mapping[str, Any]) -> Iterator[Event]:
             yield Step(iteration=index, seconds=seconds, line=1, loss=loss, mean=True)
 
 
-def _list(document: Mapping[str, Any], name: str) -> Sequence[Any]:
-    """A list of one entry a step, with or without ``raw_``; empty where there is none."""
+def _step_list(document: Mapping[str, Any], name: str) -> Sequence[Any]:
+    """Returns a list with one entry a step, under ``name`` with or without ``raw_``; empty where there is none."""
     value = document.get(name, document.get(f"raw_{name}"))
     return value if isinstance(value, Sequence) and not isinstance(value, str) else ()

@@ -50,7 +50,7 @@ def read(source: Source) -> Iterator[Event]:
         try:
             for element in elements(text, "traceEvents"):
                 if isinstance(element, Mapping) and element.get("ph") == "X":
-                    _take(element, device, steps)
+                    _take_event(element, device, steps)
         except (EOFError, OSError):
             source.truncated = True
     if steps and not device.optimized:
@@ -63,7 +63,7 @@ def read(source: Source) -> Iterator[Event]:
         yield kernels
 
 
-def _take(event: Mapping[str, Any], device: _Device, steps: dict[int, float]) -> None:
+def _take_event(event: Mapping[str, Any], device: _Device, steps: dict[int, float]) -> None:
     start, duration, name = real(event.get("ts"), 0.0), real(event.get("dur"), 0.0), event.get("name")
     if not isinstance(name, str) or start is None or duration is None:
         return
@@ -103,21 +103,21 @@ class _Device:
             return None
         start, end = np.frombuffer(self._start), np.frombuffer(self._end)
         collective = np.frombuffer(self._collective, np.int8).astype(bool)
-        busy = _covered(start, end)
-        other = _covered(start[~collective], end[~collective])
+        busy = _union_length(start, end)
+        other = _union_length(start[~collective], end[~collective])
         ranked = sorted(self._names.items(), key=lambda item: (-item[1][0], item[0]))[:_TOP]
         return Kernels(
             top=tuple((name, seconds, int(calls)) for name, (seconds, calls) in ranked),
             span_s=float(end.max() - start.min()) * _MICRO,
             busy_s=busy * _MICRO,
-            communication_s=_covered(start[collective], end[collective]) * _MICRO,
+            communication_s=_union_length(start[collective], end[collective]) * _MICRO,
             exposed_s=(busy - other) * _MICRO,
             line=1,
         )
 
 
-def _covered(start: npt.NDArray[np.float64], end: npt.NDArray[np.float64]) -> float:
-    """Length of the union of intervals."""
+def _union_length(start: npt.NDArray[np.float64], end: npt.NDArray[np.float64]) -> float:
+    """Returns the length of the union of intervals."""
     if not len(start):
         return 0.0
     order = np.argsort(start, kind="stable")

@@ -30,10 +30,10 @@ class Trainer:
         self.config = KeyedDump(of.compiled(of.settings), of.known, of.least)
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterable[Event]:
-        """The events of a line with a step; none where it says nothing new."""
-        said = {name: text for name, text in match.groupdict().items() if text is not None}
-        index, now = said.pop("step", self.head), taken(said)
-        figures = {name: _number(name, text) for name, text in said.items()}
+        """Returns the events of a line with a step; none where the line says nothing new."""
+        groups = {name: text for name, text in match.groupdict().items() if text is not None}
+        index, now = groups.pop("step", self.head), taken(groups)
+        figures = {name: _number(name, text) for name, text in groups.items()}
         seconds, ms, minutes = (figures.pop(unit, None) for unit in ("s", "ms", "minutes"))
         if index is None:
             return ()
@@ -41,43 +41,43 @@ class Trainer:
             work, rate = (measure(self.of.compiled(pattern).search(line)) for pattern in self.of.quotient)
             return (self.made(line, number, index, work / rate, mean=True),) if work and rate else ()
         if now is not None:
-            return self._since(index, now, line, number, figures)
+            return self._step_since(index, now, line, number, figures)
         if minutes and seconds is not None:
             seconds += 60 * minutes
         return (self.made(line, number, index, ms / 1000 if ms else seconds, **figures),)
 
-    def _since(
+    def _step_since(
         self, index: str, now: float, line: str, number: int, figures: Mapping[str, float | None]
     ) -> Iterator[Event]:
-        """The mean step since an earlier line. A step number that is rounded (``1.68k``) has to go on far enough."""
+        """Yields the mean step since an earlier line. A rounded step number (``1.68k``) has to go on far enough."""
         step, before = int(scaled(index) or 0), self.clock.before
-        if before is not None and 0 <= step - before.step < _grain(index) * _FINE:
+        if before is not None and 0 <= step - before.step < _rounding(index) * _FINE:
             return
-        if found := self.clock.since(step, now):
-            yield self.made(line, number, step, found[0], mean=found[1] > 1, **figures)
+        if mean_step := self.clock.since(step, now):
+            yield self.made(line, number, step, mean_step[0], mean=mean_step[1] > 1, **figures)
 
     def other(self, line: str, number: int) -> Iterable[Event] | None:  # noqa: ARG002
-        """The events of another line; None where it is not this trainer's own."""
+        """Returns the events of another line; None where the line is not this trainer's own."""
         return None
 
     def arguments(self, number: int) -> Iterable[Arguments]:  # noqa: ARG002
-        """The settings since the last step, before the one on line ``number`` (0: at the end)."""
-        found = self.config.take()
-        if found is None:
+        """Returns the settings since the last step, before the step on line ``number`` (0: at the end)."""
+        dump = self.config.take()
+        if dump is None:
             return ()
-        return (found._replace(values=_in_sequences(found.values)) if "tokens" in self.of.words.values() else found,)
+        return (dump._replace(values=_in_sequences(dump.values)) if "tokens" in self.of.words.values() else dump,)
 
     def once(self, key: str) -> bool:
-        """Whether this is the first time that ``key`` is asked for."""
+        """Returns whether this is the first time that ``key`` is asked for."""
         first = key not in self.seen
         self.seen.add(key)
         return first
 
     def made(self, line: str, number: int, iteration: int | str, seconds: float | None, **known: Any) -> Step:
-        """A step with what the line says beside its number and its time."""
+        """Returns a step with the figures that the line states beside the step's number and time."""
         for name, pattern in self.of.figure_patterns.items():
-            found = pattern.search(line)
-            value = _number(name, found[1]) if found else None
+            match = pattern.search(line)
+            value = _number(name, match[1]) if match else None
             kind, _, unit = name.partition("_")
             if unit not in _GIB:
                 known[name] = value
@@ -86,10 +86,10 @@ class Trainer:
         return Step(iteration=int(iteration), seconds=seconds, line=number, **known)
 
     def read(self, lines: Lines) -> Iterator[Event]:
-        """The events of a log, in its order. Never raises for any text."""
+        """Yields the events of a log, in its order. Never raises for any text."""
         of, steps = self.of, tuple(self.of.step_patterns.items())
         heads = of.compiled(of.heads).search if of.heads else None
-        others = self._others()
+        others = self._other_patterns()
         for number, line in lines:
             if heads is not None and (head := heads(line)):
                 self.head = head["step"]
@@ -104,46 +104,46 @@ class Trainer:
                     yield Fact("framework", of.name, number)
                 yield from self.arguments(number)
                 yield from self.step(match, line, number)
-            elif (told := _told(others, line, number)) is not None:
-                yield told
-            elif (own := self.other(line, number)) is not None:
-                yield from own
+            elif (described := _described_event(others, line, number)) is not None:
+                yield described
+            elif (events := self.other(line, number)) is not None:
+                yield from events
             elif not self.config.feed(line, number) and (common := shared(line, number, self.seen)) is not None:
                 yield common
         yield from self.arguments(0)
 
-    def _others(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
-        """(what it tells, pattern) of the lines that have no step."""
+    def _other_patterns(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
+        """Returns (kind of event, pattern) for the lines that have no step."""
         of = self.of
-        told = {"checkpoint": of.checkpoint, "evaluation": of.evaluation, "gpus": of.gpus, **of.memory}
-        return tuple((name, of.compiled(pattern)) for name, pattern in told.items() if pattern)
+        patterns = {"checkpoint": of.checkpoint, "evaluation": of.evaluation, "gpus": of.gpus, **of.memory}
+        return tuple((name, of.compiled(pattern)) for name, pattern in patterns.items() if pattern)
 
 
-def _told(others: Iterable[tuple[str, re.Pattern[str]]], line: str, number: int) -> Event | None:
-    """The event of a line without a step that its dialect describes."""
+def _described_event(others: Iterable[tuple[str, re.Pattern[str]]], line: str, number: int) -> Event | None:
+    """Returns the event of a line without a step that its dialect describes."""
     for name, pattern in others:
-        if (found := pattern.search(line)) is None:
+        if (match := pattern.search(line)) is None:
             continue
         if name == "checkpoint":
             return Checkpoint(number)
         if name == "evaluation":
             return Evaluation(number)
         if name == "gpus":
-            return Fact("gpus", int(found[1]), number)
+            return Fact("gpus", int(match[1]), number)
         kind, _, unit = name.partition("_")
-        if used := _number(name, found[1]):
+        if used := _number(name, match[1]):
             return Memory(used * _GIB[unit], kind, number)
     return None
 
 
 def _in_sequences(values: Mapping[str, object]) -> dict[str, object]:
-    """Counts: products taken apart, and the batch that is stated in ``tokens`` in sequences, where they divide it; as it
-    stands where no length does."""
+    """Returns the settings as counts, with products taken apart. A batch in ``tokens`` is turned into sequences where the
+    sequence length divides it, and stays as it is where no length is stated."""
     counts: dict[str, object] = {}
     for name, value in values.items():
         names, texts = name.split(" x "), str(value).split(" x ")
         if len(names) == len(texts):
-            counts |= {each: whole(text) or 0 for each, text in zip(names, texts, strict=True)}
+            counts |= {part: whole(text) or 0 for part, text in zip(names, texts, strict=True)}
     if "seq_length" not in counts:
         return counts
     tokens, length = counts.pop("tokens", 0), counts["seq_length"]
@@ -153,12 +153,12 @@ def _in_sequences(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def _number(name: str, text: str) -> float | None:
-    """A figure; of one that has decimals a comma alone is none."""
+    """Reads a figure; where a figure has decimals, a comma alone makes it unreadable."""
     return scaled(text) if name.endswith(_COUNTS) else measured(text)
 
 
-def _grain(index: str) -> float:
-    """What a printed step number is rounded to; 0 where it is whole."""
+def _rounding(index: str) -> float:
+    """Returns what a printed step number is rounded to; 0 for a whole one."""
     if index.isdecimal():
         return 0.0
     digits = len(index[:-1].partition(".")[2])

@@ -137,7 +137,7 @@ def _precision(values: Values) -> None:
 
 
 def _mllog(values: Values) -> None:
-    """Computes whichever of micro-batch and GPUs is missing: batch = micro-batch x accumulation steps x data-parallel ranks."""
+    """Computes the missing one of micro-batch and GPUs: batch = micro-batch x accumulation steps x data-parallel ranks."""
     _precision(values)
     steps = values.pop("gradient_accumulation_steps", None)
     batch, micro, world = (values.get(name) for name in ("global_batch_size", "micro_batch_size", "world_size"))
@@ -159,7 +159,7 @@ def _mllog(values: Values) -> None:
 
 
 def _huggingface(values: Values) -> None:
-    """Counts devices: batch = batch of a device x accumulation steps x devices, as the Trainer knows no other axes."""
+    """Counts devices: batch = batch of a device x accumulation steps x devices, as the Trainer has no other axes."""
     values.pop("train_iters", None)
     steps = values.pop("gradient_accumulation_steps", None)
     batch, one = values.get("global_batch_size"), values.get("micro_batch_size")
