@@ -20,7 +20,7 @@ _PLAIN, _MLA, _MOE = (
     for kind in (Model, MLA, MoE)
 )
 _PLAIN |= {"sliding_window": "window_size", "window_attn_skip_freq": "window_attn_skip_freq"}
-_OF_MODELS = re.compile(r"arch\.").match  # subjects of a vocabulary
+_is_architecture = re.compile(r"arch\.").match  # subjects of a vocabulary
 _FLAGS = {"attention_sinks": "attention_sinks", "swiglu": "gated_linear_unit", "bias": "add_bias_linear"}
 _MOST_LAYERS = 1000
 _MAY_BE_ZERO = ("q_lora_rank", "shared_expert_ffn", "sliding_window", "window_attn_skip_freq")
@@ -29,10 +29,10 @@ _FOREIGN = {"n_state": "recurrent layers"}
 
 
 def architecture(record: Record) -> tuple[Model | None, str]:
-    """The model and its name in the results. None where it is unknown or incomplete: the record then says why."""
+    """Returns the model and its name; the model is None where it is unknown or incomplete, and the record says why."""
     text = record.text("model")
     name = zoo.find(text) if text else None
-    stated = _stated(record)
+    stated = _stated_fields(record)
     foreign = [why for key, why in _FOREIGN.items() if record.get(f"arch.{key}", f"other.args.{key}") is not None]
     for why in dict.fromkeys(foreign):
         record.refuse(f"architecture not modelled: {why}")
@@ -40,79 +40,79 @@ def architecture(record: Record) -> tuple[Model | None, str]:
         record.refuse("model not stated")
         return None, ""
     if name is None:
-        made = None if foreign else _from_scratch(record, text, stated)
-        return made, text or (made.name if made else "")
-    model = _adapted(record, name, text, stated)
+        built = None if foreign else _from_scratch(record, text, stated)
+        return built, text or (built.name if built else "")
+    model = _zoo_model(record, name, text, stated)
     for why in model.unsupported if model else ():
         record.refuse(f"architecture not modelled: {why}")
     return model, name
 
 
-def _stated(record: Record) -> dict[str, object]:
-    """Model fields that the record states, nested as the model schema nests them."""
-    found: dict[str, object] = {}
-    mla, moe = _section(record, _MLA), _section(record, _MOE)
+def _stated_fields(record: Record) -> dict[str, object]:
+    """Returns the model fields that the record states, nested as the model schema nests them."""
+    fields: dict[str, object] = {}
+    mla, moe = _counts(record, _MLA), _counts(record, _MOE)
     for key, field in _PLAIN.items():
         if (value := _count(record, key)) is not None:
-            found[field] = value
+            fields[field] = value
     if (tied := record.flag("arch.tied_embeddings")) is not None:
-        found["untie_embeddings_and_output_weights"] = not tied
+        fields["untie_embeddings_and_output_weights"] = not tied
     for key, field in _FLAGS.items():
         if (flag := record.flag(f"arch.{key}")) is not None:
-            found[field] = flag
-    for key in filter(_OF_MODELS, vocabulary.subjects()):
+            fields[field] = flag
+    for key in filter(_is_architecture, vocabulary.subjects()):
         words = vocabulary.read(key, record.text(key))
-        found |= words.settings
+        fields |= words.settings
         record.leave(key, ", ".join(words.unread))
-    if "position_embedding_type" not in found and "alibi attention" in record.text("note").lower():
-        found["position_embedding_type"] = "alibi"
+    if "position_embedding_type" not in fields and "alibi attention" in record.text("note").lower():
+        fields["position_embedding_type"] = "alibi"
     if pattern := record.text("arch.hybrid_layer_pattern"):
-        found["hybrid_layer_pattern"] = pattern
+        fields["hybrid_layer_pattern"] = pattern
     mtp = record.integer("other.mtp_num_layers", "other.args.mtp_num_layers", "arch.mtp_layers", "other.mtp_layers")
     if mtp is not None:
-        found["mtp_num_layers"] = mtp
+        fields["mtp_num_layers"] = mtp
     if mla and ("kv_lora_rank" in mla):
-        found["mla"] = mla
-        found.pop("kv_channels", None)
+        fields["mla"] = mla
+        fields.pop("kv_channels", None)
     if moe:
-        found["moe"] = moe
-    found |= _compressed(record)
-    return found
+        fields["moe"] = moe
+    fields |= _compressed_attention(record)
+    return fields
 
 
-def _compressed(record: Record) -> dict[str, object]:
-    """Compressed sparse attention: tokens of an entry by layer, one for the prediction depths last; entries chosen;
+def _compressed_attention(record: Record) -> dict[str, object]:
+    """Reads compressed sparse attention: tokens of an entry by layer, one for the prediction depths last; entries chosen;
     whether a loss of its own trains the indexer."""
     ratios = record.get("arch.compress_ratios", "other.args.csa_compress_ratios")
     topk = record.integer("arch.index_topk")
-    found = {"index_topk": topk, "compress_ratios": numbers(ratios, _MOST_LAYERS)}
-    sizes = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items() if value}
+    values = {"index_topk": topk, "compress_ratios": numbers(ratios, _MOST_LAYERS)}
+    sizes = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items() if value}
     coefficient = record.number("other.indexer_distill_loss_coeff", "other.args.dsa_indexer_loss_coeff")
     trained = {"trained": True} if coefficient else {}
     return {"compressed": {**sizes, **trained}} if ratios is not None or trained else {}
 
 
-def _section(record: Record, keys: Mapping[str, str]) -> dict[str, object]:
+def _counts(record: Record, keys: Mapping[str, str]) -> dict[str, object]:
     return {field: value for key, field in keys.items() if (value := _count(record, key)) is not None}
 
 
 def _count(record: Record, key: str) -> int | None:
-    """A count of the architecture; a text such as ``~250k (250680 class)`` gives the number in its bracket."""
+    """Reads a count of the architecture; a text such as ``~250k (250680 class)`` gives the number in its bracket."""
     value = record.get(f"arch.{key}")
-    found = integer(value)
-    if found is not None and found < (0 if key in _MAY_BE_ZERO else 1):
-        record.refuse(f"arch.{key} = {found} is not positive")
+    count = integer(value)
+    if count is not None and count < (0 if key in _MAY_BE_ZERO else 1):
+        record.refuse(f"arch.{key} = {count} is not positive")
         return None
-    if found is None and isinstance(value, str) and (inner := re.search(r"\((\d{3,})[^)]*\)", value)):
-        found = int(inner[1])
-        record.assume(f"{_PLAIN.get(key, key)}={found} (source says {value!r})")
-    elif found is None and value is not None:
+    if count is None and isinstance(value, str) and (inner := re.search(r"\((\d{3,})[^)]*\)", value)):
+        count = int(inner[1])
+        record.assume(f"{_PLAIN.get(key, key)}={count} (source says {value!r})")
+    elif count is None and value is not None:
         record.leave(f"arch.{key}", value)
-    return found
+    return count
 
 
-def _adapted(record: Record, name: str, text: str, stated: dict[str, object]) -> Model | None:
-    """The zoo model with what the record states otherwise, layer counts in the text included."""
+def _zoo_model(record: Record, name: str, text: str, stated: dict[str, object]) -> Model | None:
+    """Returns the zoo model with what the record states otherwise, layer counts in the text included."""
     base = zoo.load(name)
     layers = re.search(r"(\d+)[- ]layers?\b", text)
     if "num_layers" not in stated and layers:
@@ -126,12 +126,12 @@ def _adapted(record: Record, name: str, text: str, stated: dict[str, object]) ->
         stated.pop("kv_channels", None)
         stated.pop("num_query_groups", None)
     else:
-        _head_width(base, stated)
+        _set_head_width(base, stated)
     if zoo.is_template(name) and (missing := [field for field in _SHAPE if field not in stated]):
         record.refuse(f"architecture not stated: {text} ({', '.join(missing)})")
         return None
     if base.moe is None:
-        _upcycled(record, base, stated)
+        _add_experts(record, base, stated)
     elif "moe" in stated:
         # A shared expert's width the record leaves out stays the base's, as do its group limits.
         stated["moe"] = dict(stated["moe"])  # type: ignore[call-overload]
@@ -141,18 +141,18 @@ def _adapted(record: Record, name: str, text: str, stated: dict[str, object]) ->
         assert isinstance(vocab, int)
         stated["vocab_size"] = vocab + 1
         record.map("vocab_size", vocab + 1, "NullTokenizer adds one")
-    overrides = _different(base, stated)
-    _layer_pattern(record, base, overrides)
+    overrides = _differences(base, stated)
+    _set_layer_pattern(record, base, overrides)
     if not overrides:
         record.map("model", name, text)
         return base
     model, problems = parse_model({"base": name, **overrides}, record.where)
     record.map("model", f"{name} with {', '.join(f'{key}={value}' for key, value in overrides.items())}", text)
-    return _checked(record, model, problems)
+    return _refuse_problems(record, model, problems)
 
 
-def _upcycled(record: Record, base: Model, stated: dict[str, object]) -> None:
-    """Experts that the record states over a dense model of the zoo, which then has them in its layers."""
+def _add_experts(record: Record, base: Model, stated: dict[str, object]) -> None:
+    """Puts experts that the record states into the layers of a dense zoo model."""
     moe = stated.pop("moe", None)
     if not isinstance(moe, Mapping) or moe.get("num_experts", 1) == 1:
         return
@@ -160,8 +160,8 @@ def _upcycled(record: Record, base: Model, stated: dict[str, object]) -> None:
     stated["moe"] = _complete_moe(record, {**sizes, "moe": moe})["moe"]
 
 
-def _head_width(base: Model, stated: dict[str, object]) -> None:
-    """A changed width or head count changes the head width too, unless the record states that."""
+def _set_head_width(base: Model, stated: dict[str, object]) -> None:
+    """Derives the head width from a changed width or head count, unless the record states it."""
     hidden, heads = (
         stated.get("hidden_size", base.hidden_size),
         stated.get("num_attention_heads", base.num_attention_heads),
@@ -173,22 +173,22 @@ def _head_width(base: Model, stated: dict[str, object]) -> None:
             stated.setdefault("num_query_groups", heads)
 
 
-def _different(base: Model, stated: Mapping[str, object]) -> dict[str, object]:
-    """What differs from the zoo's model, nested parts reduced to their differing fields."""
-    found: dict[str, object] = {}
+def _differences(base: Model, stated: Mapping[str, object]) -> dict[str, object]:
+    """Returns what differs from the zoo's model, nested parts reduced to their differing fields."""
+    differences: dict[str, object] = {}
     for field, value in stated.items():
         current = getattr(base, field)
         if isinstance(value, Mapping):
             inner = {k: v for k, v in value.items() if current is None or getattr(current, k) != v}
             if inner:
-                found[field] = inner
+                differences[field] = inner
         elif current != value:
-            found[field] = value
-    return found
+            differences[field] = value
+    return differences
 
 
-def _layer_pattern(record: Record, base: Model, overrides: dict[str, object]) -> None:
-    """The dense/MoE pattern for a changed layer count: the stated number of dense layers first, else the base's."""
+def _set_layer_pattern(record: Record, base: Model, overrides: dict[str, object]) -> None:
+    """Sets the dense/MoE pattern for a changed layer count: the stated number of dense layers first, else the base's."""
     if base.moe is None:
         return
     layers = overrides.get("num_layers", base.num_layers)
@@ -214,7 +214,7 @@ _NEEDED = ("num_layers", "hidden_size", "num_attention_heads", "vocab_size")
 
 
 def _from_scratch(record: Record, text: str, stated: dict[str, object]) -> Model | None:
-    """A model no zoo has, from a record that states its whole architecture."""
+    """Builds a model that no zoo has from a record that states the whole architecture."""
     missing = [field for field in _NEEDED if field not in stated]
     if "ffn_hidden_size" not in stated and "moe" not in stated:
         missing.append("ffn_hidden_size")
@@ -222,7 +222,7 @@ def _from_scratch(record: Record, text: str, stated: dict[str, object]) -> Model
         unknown = f"unknown model {text!r}" if text else "model not stated"
         record.refuse(f"{unknown}, architecture incomplete (no {', '.join(missing)})" if stated else unknown)
         return None
-    full = _style(record, text, stated) | stated
+    full = _block_style(record, text, stated) | stated
     heads, hidden = full["num_attention_heads"], full["hidden_size"]
     assert isinstance(heads, int)
     assert isinstance(hidden, int)
@@ -236,11 +236,11 @@ def _from_scratch(record: Record, text: str, stated: dict[str, object]) -> Model
         return None
     model, problems = parse_model({"name": slug, "family": slug, **full}, record.where)
     record.map("model", f"{full['num_layers']} layers of {hidden}", text)
-    return _checked(record, model, problems)
+    return _refuse_problems(record, model, problems)
 
 
-def _style(record: Record, text: str, stated: Mapping[str, object]) -> dict[str, object]:
-    """What an architecture leaves unsaid: GPT-like where the MLP is 4 h wide and not gated, else Llama-like."""
+def _block_style(record: Record, text: str, stated: Mapping[str, object]) -> dict[str, object]:
+    """Returns what an architecture leaves unsaid: GPT-like where the MLP is 4 h wide and not gated, else Llama-like."""
     hidden, ffn = stated.get("hidden_size"), stated.get("ffn_hidden_size")
     assert isinstance(hidden, int)
     gpt = stated.get("gated_linear_unit") is False or (ffn == 4 * hidden and "gated_linear_unit" not in stated)
@@ -271,7 +271,7 @@ def _complete_moe(record: Record, full: dict[str, object]) -> dict[str, object]:
     return {"ffn_hidden_size": width, **full, "moe": moe | {"moe_ffn_hidden_size": width}}
 
 
-def _checked(record: Record, model: Model | None, problems: list[Problem]) -> Model | None:
+def _refuse_problems(record: Record, model: Model | None, problems: list[Problem]) -> Model | None:
     for problem in problems:
         record.refuse(f"{problem.key}: {problem.found!r} is not {problem.expected}")
     return model

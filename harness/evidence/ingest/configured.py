@@ -30,24 +30,24 @@ _KINDS = (
 
 
 def source_of(record: Record, strip: tuple[str, ...] = ()) -> Source:
-    """Title, revision (the first hash or tag after ``@``), licence and kind. ``strip``: patterns cut from the title."""
+    """Returns title, revision (first hash or tag after ``@``), licence and kind. ``strip``: patterns cut from titles."""
     title = record.text("source") or record.where
     for pattern in strip:
         title = re.sub(pattern, "", title)
-    found = re.search(r"@\s*([0-9a-f]{7,40})\b", title)
+    revision = re.search(r"@\s*([0-9a-f]{7,40})\b", title)
     stated = record.text("source_kind").lower()
     kind = next((name for name, pattern in _KINDS if re.search(pattern, stated)), "table")
     return Source(
         title=re.sub(r"\s+", " ", title).strip(" ,;"),
-        revision=found[1] if found else "",
+        revision=revision[1] if revision else "",
         licence=record.text("licence"),
         kind=kind,
     )
 
 
 def stack_of(record: Record) -> Stack:
-    """Framework (a profile's name where one fits), version as stated, month of the software where it can be told."""
-    text = record.text("framework") or _from_source(record)
+    """Returns framework (a profile's name where one fits), version as stated, and month of the software where it is told."""
+    text = record.text("framework") or _framework_of_source(record)
     slug = framework_slug(text)
     name = slug if slug in frameworks.names() else (frameworks.find(text) if text else None)
     if (
@@ -66,7 +66,7 @@ def stack_of(record: Record) -> Stack:
         record.map("framework", name, text)
     version = record.text("framework_version")
     stated = record.text("date").replace("/", "-")
-    date = _stated_day(stated) or software_date(
+    date = _day_or_month(stated) or software_date(
         version,
         record.text("other.container"),
         record.text("other.container_family"),
@@ -76,14 +76,14 @@ def stack_of(record: Record) -> Stack:
     return Stack(framework=name or slug, version=version, date=date)
 
 
-def _stated_day(text: str) -> str:
-    """A stated date as it is where it starts with a year, else the month that its words name; words of neither stay, to
-    be refused."""
+def _day_or_month(text: str) -> str:
+    """Returns a stated date as it is where it starts with a year, else the month that its words name; words of neither kind
+    stay, to be refused."""
     return text if re.match(r"\d{4}-", text) else software_date(text) or text
 
 
-def _from_source(record: Record) -> str:
-    """The framework that the source's own name tells, where no column does; empty otherwise."""
+def _framework_of_source(record: Record) -> str:
+    """Returns the framework that the source's own name tells, where no column does; else empty."""
     slug = framework_slug(str(record.values.get("source", "")))
     if slug not in frameworks.names():
         return ""
@@ -92,7 +92,7 @@ def _from_source(record: Record) -> str:
 
 
 def gpu_of(record: Record) -> str:
-    """The catalogue's name of the GPU; refused when it is not stated or unknown."""
+    """Returns the catalogue's name of the GPU; refuses one that is not stated or unknown."""
     text = record.text("gpu")
     if not text:
         record.refuse("gpu not stated")
@@ -106,7 +106,7 @@ def gpu_of(record: Record) -> str:
 
 
 def gpus_per_node(record: Record, gpus: int | None) -> int | None:
-    """GPUs of one node, where the record says so and it is not the usual 8."""
+    """Returns the GPUs of one node, where the record states a number other than the usual 8; else None."""
     stated, nodes = record.integer("gpus_per_node", "other.gpus_per_node"), record.integer("nodes")
     if stated is None and gpus and nodes and nodes > 1 and gpus % nodes == 0:
         stated = gpus // nodes
@@ -145,7 +145,7 @@ class Configured:
 
 
 def configure(record: Record, known: ImportMap) -> Configured:
-    """Read every field that is no figure; what stops a projection is refused on the record."""
+    """Reads every field that is no figure; what stops a projection is refused on the record."""
     gpu, stack, source = gpu_of(record), stack_of(record), source_of(record, known.strip)
     model, name = architecture(record)
     words = recipe_words(record, stack, gpu)
@@ -172,10 +172,10 @@ def configure(record: Record, known: ImportMap) -> Configured:
         size=size,
         recipe=recipe,
         workload=workload,
-        gpus_per_node=node if gpu and not _rack(gpu) else None,
+        gpus_per_node=node if gpu and not _is_rack(gpu) else None,
         cluster=record.text("cluster") or None,
         group=record.text("group"),
-        note=_note(record, known),
+        note=_stripped_note(record, known),
         mtp_stated=_mtp_stated(record),
         switches=switches,
         used=frozenset(record.used),
@@ -186,10 +186,10 @@ def configure(record: Record, known: ImportMap) -> Configured:
 
 
 class Memory:
-    """Configurations by what was read to make them.
+    """Configurations by the values that were read to make them.
 
-    A configuration follows from which keys a record has and from the values that were looked at, and from nothing else: the
-    keys of a first reading that looked at more than those before it forget what was known of their kind.
+    A configuration follows from which keys a record has and from the values that were looked at, and from nothing else:
+    where a first reading looks at more keys than those before it, what was known of that kind of record is forgotten.
     """
 
     def __init__(self, most: int = 20_000) -> None:
@@ -197,30 +197,30 @@ class Memory:
         self._kinds: dict[tuple[str, ...], tuple[tuple[str, ...], dict[tuple[object, ...], Configured]]] = {}
 
     def configured(self, record: Record, known: ImportMap) -> Configured:
-        """As :func:`configure`, from memory where an equal configuration was read before."""
+        """Returns what :func:`configure` returns, from memory where an equal configuration was read before."""
         kind = tuple(record.values)
-        looked, made = self._kinds.get(kind, ((), {}))
-        found = made.get(tuple(map(record.values.__getitem__, looked))) if made else None
-        if found is not None:
-            _recall(record, found)
-            return found
+        looked, known_values = self._kinds.get(kind, ((), {}))
+        configured = known_values.get(tuple(map(record.values.__getitem__, looked))) if known_values else None
+        if configured is not None:
+            _recall(record, configured)
+            return configured
         values = record.values
         watched = Watched(values)
         record.values = watched
-        found = configure(record, known)
+        configured = configure(record, known)
         record.values = values
-        if any(record.where in text for texts in found.texts for text in texts):
-            return found
+        if any(record.where in text for texts in configured.texts for text in texts):
+            return configured
         seen = watched.seen & values.keys()
         if not seen <= set(looked):
-            looked, made = tuple(sorted({*looked, *seen})), {}
-        if len(made) >= self._most:
-            made.clear()
-        made[tuple(map(values.__getitem__, looked))] = found
-        self._kinds[kind] = (looked, made)
+            looked, known_values = tuple(sorted({*looked, *seen})), {}
+        if len(known_values) >= self._most:
+            known_values.clear()
+        known_values[tuple(map(values.__getitem__, looked))] = configured
+        self._kinds[kind] = (looked, known_values)
         if len(self._kinds) > _MOST_KINDS:
             self._kinds.clear()
-        return found
+        return configured
 
 
 class Watched(dict[str, object]):
@@ -231,35 +231,35 @@ class Watched(dict[str, object]):
         self.seen: set[str] = set()
 
     def __getitem__(self, key: str) -> object:
-        found = super().__getitem__(key)
+        value = super().__getitem__(key)
         self.seen.add(key)
-        return found
+        return value
 
     def get(self, key: str, default: object = None) -> object:
         self.seen.add(key)
         return super().get(key, default)
 
 
-def _recall(record: Record, found: Configured) -> None:
-    """What reading the configuration would have left on the record."""
-    record.used |= found.used
-    mapped, assumed, refused, doubts = found.texts
+def _recall(record: Record, read: Configured) -> None:
+    """Puts on the record what reading the configuration would have left there."""
+    record.used |= read.used
+    mapped, assumed, refused, doubts = read.texts
     record.mapped += mapped
     record.assumed += assumed
     record.refused += refused
     record.doubts += doubts
-    record.unread |= found.unread
+    record.unread |= read.unread
 
 
-def _rack(gpu: str) -> bool:
-    """A fast domain wider than a host (NVL72): nodes of a table are hosts, not domains."""
+def _is_rack(gpu: str) -> bool:
+    """Returns whether a fast domain is wider than a host (NVL72): nodes of a table are hosts, not domains."""
     if not catalogue.knows_gpu(gpu):
         return False
     cluster = catalogue.default_cluster(gpu)
     return cluster.gpus_per_node > cluster.gpus_per_host
 
 
-def _note(record: Record, known: ImportMap) -> str:
+def _stripped_note(record: Record, known: ImportMap) -> str:
     note = record.text("note")
     for pattern in known.strip:
         note = re.sub(pattern, "", note)

@@ -38,13 +38,13 @@ _CLOSE = 0.05
 
 
 def settle(record: Record, workload: Workload, measured: Measured, mtp_stated: bool) -> Workload:
-    """The workload with its open questions answered by the source's own TFLOP/s, each answer listed as assumed.
+    """Returns the workload with open questions answered by the source's own TFLOP/s, each answer listed as assumed.
 
     A framework trains multi-token prediction only when asked: without a statement or proof it is 0.
     """
     if not measured.tflops_per_gpu:
         return _without_mtp(record, workload, mtp_stated)
-    options = _options(workload, mtp_stated)
+    options = _open_options(workload, mtp_stated)
     if len(options) == 1:
         return workload
     proof = _closest(options, measured)
@@ -57,7 +57,7 @@ def settle(record: Record, workload: Workload, measured: Measured, mtp_stated: b
     return proof
 
 
-def _options(workload: Workload, mtp_stated: bool) -> list[Workload]:
+def _open_options(workload: Workload, mtp_stated: bool) -> list[Workload]:
     models: list[Model] = [workload.model]
     if workload.model.mtp_num_layers and not mtp_stated:
         models.append(replace(workload.model, mtp_num_layers=0))
@@ -68,7 +68,7 @@ def _options(workload: Workload, mtp_stated: bool) -> list[Workload]:
 
 
 def _closest(options: list[Workload], measured: Measured) -> Workload | None:
-    """The option whose count is nearest to the printed one; None when none is near or they all count alike."""
+    """Returns the option whose FLOP count is nearest to the printed one; None when none is near or all count the same."""
     printed, seconds = measured.tflops_per_gpu, measured.step_seconds
     if not printed or not seconds or any("TFLOP" in text for text in measured.derived):
         return None
@@ -94,10 +94,10 @@ _MOST_PROJECTIONS = 500  # of one import: a table of any length stays bounded
 _GIB = 2.0**30
 
 
-def _completed(record: Record, workload: Workload, measured: Measured, gpu: str) -> Workload:
-    """``workload`` with the recompute of the release's recipe, listed as assumed, where a source leaves that open and names
-    the release. Its own measured memory decides: a fifth or more below a projection without recompute, it was recomputed;
-    where no memory was measured, the recipe is believed."""
+def _complete(record: Record, workload: Workload, measured: Measured, gpu: str) -> Workload:
+    """Returns ``workload`` with the recompute of the release's recipe, listed as assumed, where a source leaves recompute
+    open and names the release. The measured memory decides: a fifth or more below a projection without recompute, the run
+    recomputed; where no memory was measured, the recipe is believed."""
     recipe, version = workload.recipe, record.text("framework_version")
     release, nemo = _RELEASE.search(version), _NEMO.search(f"{record.text('framework')} {version}")
     if not (release or nemo) or recipe.recompute_granularity is not None or recipe.lora is not None:
@@ -107,7 +107,7 @@ def _completed(record: Record, workload: Workload, measured: Measured, gpu: str)
     if fields.get("recompute_granularity", "none") == "none":
         return workload
     which = f"the recipe of {name} in {f'Megatron-Bridge {release[1]}' if release else 'NeMo 2'}"
-    peak, plain = measured.peak_memory_gib, _reserved(workload, gpu) if measured.peak_memory_gib else None
+    peak, plain = measured.peak_memory_gib, _reserved_gib(workload, gpu) if measured.peak_memory_gib else None
     if peak and plain:
         share = 1 - peak / plain
         which += (
@@ -122,11 +122,11 @@ def _completed(record: Record, workload: Workload, measured: Measured, gpu: str)
 
 
 @lru_cache(maxsize=4096)
-def _reserved(workload: Workload, gpu: str) -> float | None:
-    """GiB that the fullest rank reserves; None where that is not modelled, or too many were asked for."""
+def _reserved_gib(workload: Workload, gpu: str) -> float | None:
+    """Projects the GiB that the fullest rank reserves; None where that is not modelled, or too many were asked for."""
     from projector.projection import project
 
-    if _reserved.cache_info().misses > _MOST_PROJECTIONS or not catalogue.knows_gpu(gpu):
+    if _reserved_gib.cache_info().misses > _MOST_PROJECTIONS or not catalogue.knows_gpu(gpu):
         return None
     try:
         return float(project(workload, catalogue.default_cluster(gpu)).memory.reserved) / _GIB
@@ -135,7 +135,7 @@ def _reserved(workload: Workload, gpu: str) -> float | None:
 
 
 def convert_row(record: Record, index: int, known: ImportMap, memory: Memory | None = None) -> MeasuredRun:
-    """Read every field; what stops a projection is refused on the record and becomes the run's ``problem``.
+    """Reads every field of a record; what stops a projection is refused on the record and becomes the run's ``problem``.
 
     ``memory``: configurations that were read before, for tables that repeat them.
     """
@@ -149,12 +149,12 @@ def convert_row(record: Record, index: int, known: ImportMap, memory: Memory | N
     model, recipe, workload = read.model, read.recipe, read.workload
     figures = _figures(record, read.stack, workload, read.size)
     if workload is not None:
-        workload = _completed(record, settle(record, workload, figures, read.mtp_stated), figures, read.gpu)
+        workload = _complete(record, settle(record, workload, figures, read.mtp_stated), figures, read.gpu)
         model, recipe = workload.model, workload.recipe
     partial = dict(read.switches) if recipe else {**partial_recipe(read.size, read.words), **read.switches}
     run = MeasuredRun(
         id=run_id,
-        source=read.source if read.place == record.where else _moved(read, record.where),
+        source=read.source if read.place == record.where else _source_at(read, record.where),
         gpu=read.gpu,
         gpus=read.size.gpus or 0,
         stack=read.stack,
@@ -170,28 +170,28 @@ def convert_row(record: Record, index: int, known: ImportMap, memory: Memory | N
         doubt=record.text("doubt") or known.doubt(run_id),
         notes=read.note,
     )
-    return _judged(record, run)
+    return _checked(record, run)
 
 
 def unread_of(record: Record) -> dict[str, str]:
-    """What nothing reads of a record, by its keys: words of values, and whole values of keys that nobody looks at."""
+    """Returns what nothing reads of a record, by key: words of values, and whole values of keys that nobody looks at."""
     whole = {key: one_line(record.values[key]) for key in record.unused()}
     return record.unread | {key: text for key, text in whole.items() if not changes_nothing(plain_key(key), text)}
 
 
-def _moved(read: Configured, place: str) -> Source:
+def _source_at(read: Configured, place: str) -> Source:
     source = read.source
     if source.title != read.place:
         return source
     return Source(title=place, revision=source.revision, licence=source.licence, kind=source.kind)
 
 
-def _judged(record: Record, run: MeasuredRun) -> MeasuredRun:
-    """The run after its physical check: what is impossible is refused on the record, what is unlikely is a doubt."""
-    found = judge(run)
-    for reason in found.refused:
+def _checked(record: Record, run: MeasuredRun) -> MeasuredRun:
+    """Returns the run after its physical check: what is impossible is refused on the record, what is unlikely is a doubt."""
+    judgement = judge(run)
+    for reason in judgement.refused:
         record.refuse(reason)
-    record.doubts += found.doubts
+    record.doubts += judgement.doubts
     unread = tuple(f"{plain_key(key)}: {words.replace(';', ',')}" for key, words in unread_of(record).items())
     return replace(run, problem="; ".join(record.refused), unread=unread)
 
@@ -214,21 +214,21 @@ def _figures(record: Record, stack: Stack, workload: Workload | None, size: Size
 
 
 def convert(records: Iterable[object], where: str, header_map: ImportMap | None = None) -> Converted:
-    """Convert records (mappings, as YAML and JSON give them).
+    """Converts records (mappings, as YAML and JSON give them).
 
     ``where``: their file, for the report. Raises :class:`InputError` for a record that is no mapping, or repeats an id.
     """
     known = header_map or ImportMap()
-    made = list(records)
+    rows = list(records)
     problems = [
         Problem(where, f"[{index}]", data, "a record: columns and their values")
-        for index, data in enumerate(made)
+        for index, data in enumerate(rows)
         if not isinstance(data, Mapping)
     ]
     if problems:
         raise InputError(problems[:_MOST_SHOWN])
-    found = (Record(data, f"{where}[{index}]", known.columns) for index, data in enumerate(made))  # type: ignore[arg-type]
-    return gathered(converted(found, known), where)
+    parsed = (Record(data, f"{where}[{index}]", known.columns) for index, data in enumerate(rows))  # type: ignore[arg-type]
+    return gathered(converted(parsed, known), where)
 
 
 def refuse_foreign(records: Iterable[object], where: str, header_map: ImportMap | None = None) -> None:
@@ -246,27 +246,27 @@ def refuse_foreign(records: Iterable[object], where: str, header_map: ImportMap 
 
 
 def gathered(pairs: Iterable[tuple[MeasuredRun, Record]], where: str) -> Converted:
-    """All rows of a table, with what distinguishes those of one group. Raises :class:`InputError` for an id given twice."""
-    kept = list(pairs)
+    """Returns all rows of a table, with what sets rows of a group apart. Raises :class:`InputError` for a repeated id."""
+    rows = list(pairs)
     first: dict[str, str] = {}
     problems = []
     groups = Groups()
-    for run, record in kept:
+    for run, record in rows:
         if run.id in first:
-            found = f"an id that {first[run.id]} does not have"
-            problems.append(Problem(where, record.where.removeprefix(where) + ".id", run.id, found))
+            expected = f"an id that {first[run.id]} does not have"
+            problems.append(Problem(where, record.where.removeprefix(where) + ".id", run.id, expected))
         first.setdefault(run.id, record.where)
         groups.see(run, record)
     if problems:
         raise InputError(problems[:_MOST_SHOWN])
-    runs = tuple(groups.with_switches(run, record) for run, record in kept)
-    return Converted(runs=runs, rows=tuple(report_of(run, record) for run, (_, record) in zip(runs, kept, strict=True)))
+    runs = tuple(groups.with_switches(run, record) for run, record in rows)
+    return Converted(runs=runs, rows=tuple(report_of(run, record) for run, (_, record) in zip(runs, rows, strict=True)))
 
 
 def converted(
     records: Iterable[Record], known: ImportMap, memory: Memory | None = None
 ) -> Iterator[tuple[MeasuredRun, Record]]:
-    """Each record with its run, one after the other. ``memory``: see :func:`convert_row`."""
+    """Yields each record with its run, one after the other. ``memory``: see :func:`convert_row`."""
     for index, record in enumerate(records):
         yield convert_row(record, index, known, memory), record
 
@@ -284,8 +284,8 @@ def report_of(run: MeasuredRun, record: Record) -> RowReport:
 
 
 class Groups:
-    """Short values that differ within the rows of one group, at keys of which something is unread in one of them: they tell
-    rows apart and no field holds them. They are known when every row has been seen."""
+    """Short values that differ within the rows of one group, at keys where a row has something unread: they tell rows apart
+    and no field holds them. They are known when every row has been seen."""
 
     def __init__(self) -> None:
         self._values: dict[str, dict[str, set[str]]] = {}
@@ -297,7 +297,7 @@ class Groups:
             self._sizes[run.group] += 1
             self._unread.setdefault(run.group, set()).update(text.partition(": ")[0] for text in run.unread)
             values = self._values.setdefault(run.group, {})
-            for key, value in _short(record):
+            for key, value in _short_values(record):
                 values.setdefault(key, set()).add(str(value))
 
     def with_switches(self, run: MeasuredRun, record: Record) -> MeasuredRun:
@@ -305,17 +305,17 @@ class Groups:
         if not unread:
             return run
         varied, most = self._values[run.group], max(3, self._sizes[run.group])
-        kept = {key: value for key, value in _short(record) if key in unread and 1 < len(varied[key]) < most}
-        return replace(run, switches={**run.switches, **kept}) if kept else run
+        switches = {key: value for key, value in _short_values(record) if key in unread and 1 < len(varied[key]) < most}
+        return replace(run, switches={**run.switches, **switches}) if switches else run
 
 
 _MOST_SHOWN = 20  # mistakes of one kind
 _LONGEST = 60  # characters of a value that tells rows apart
 
 
-def _short(record: Record) -> Iterator[tuple[str, object]]:
-    """The values that no section but ``other`` has, as far as they are short."""
+def _short_values(record: Record) -> Iterator[tuple[str, object]]:
+    """Yields the short values that only the section ``other`` has."""
     for key, value in record.values.items():
-        one = key.startswith("other.") and key.count(".") == 1 and isinstance(value, (str, int, float, bool))
-        if one and len(str(value)) <= _LONGEST:
+        is_plain = key.startswith("other.") and key.count(".") == 1 and isinstance(value, (str, int, float, bool))
+        if is_plain and len(str(value)) <= _LONGEST:
             yield key.removeprefix("other."), value

@@ -23,61 +23,61 @@ _RECIPE_FIELDS = frozenset(field.name for field in fields(Recipe))
 
 
 def recipe_words(record: Record, stack: Stack, gpu: str) -> dict[str, object]:
-    """Recipe fields that the record states, in the words of ``Recipe``; sizes of groups stay in its keys."""
-    found = settings_of(record, gpu)
-    _recompute(record, stack, found)
-    if found.get("data_parallel_shard_size") == 1:
-        found |= {"data_parallel_sharding": "no_shard", "data_parallel_shard_size": None}
-    if (version := re.fullmatch(r"v(\d)", str(found.get("moe_dispatch_scatter_adds")))) is not None:
+    """Returns the stated recipe fields in the words of ``Recipe``; sizes of groups stay in the record's keys."""
+    words = settings_of(record, gpu)
+    _adapt_recompute(record, stack, words)
+    if words.get("data_parallel_shard_size") == 1:
+        words |= {"data_parallel_sharding": "no_shard", "data_parallel_shard_size": None}
+    if (version := re.fullmatch(r"v(\d)", str(words.get("moe_dispatch_scatter_adds")))) is not None:
         # the third version of that code is said to be scatter-free, each earlier one has a gather more to undo
-        found["moe_dispatch_scatter_adds"] = 3 - int(version[1])
-    alone = found.pop("processes", None) == "one_gpu"
-    if found.get("moe_all_to_all_kernel") == "one_shot" and (alone or "1-gpu" in record.text("other.launcher").lower()):
+        words["moe_dispatch_scatter_adds"] = 3 - int(version[1])
+    alone = words.pop("processes", None) == "one_gpu"
+    if words.get("moe_all_to_all_kernel") == "one_shot" and (alone or "1-gpu" in record.text("other.launcher").lower()):
         # the kernel copies between GPUs of one process; with one GPU a process the exchange falls back on the library
-        found.pop("moe_all_to_all_kernel")
-    if found.pop("graphs", None) is False:
-        found["cuda_graph_scope"] = ()
-    sms = found.pop("hybridep_num_sms", None)
-    if found.get("moe_flex_dispatcher_backend") == "hybridep" and sms is not None:
-        found["moe_deepep_num_sms"] = sms
-    held, mixed = found.pop("held", None), found.pop("mixed", None)
+        words.pop("moe_all_to_all_kernel")
+    if words.pop("graphs", None) is False:
+        words["cuda_graph_scope"] = ()
+    sms = words.pop("hybridep_num_sms", None)
+    if words.get("moe_flex_dispatcher_backend") == "hybridep" and sms is not None:
+        words["moe_deepep_num_sms"] = sms
+    held, mixed = words.pop("held", None), words.pop("mixed", None)
     if held and mixed is False:  # nothing casts
-        found |= BUNDLES["bf16 alone"]
+        words |= BUNDLES["bf16 alone"]
     elif held and mixed is None:
         record.leave("torch_dtype", f"{held}, without mixed_precision")
     default = frameworks.load(stack.framework).defaults if stack.framework in frameworks.names() else {}
-    if found.pop("grouped", None) and default.get("moe_grouped_gemm") == "loop":
-        found.setdefault("moe_grouped_gemm", "fused")
-    return {name: value for name, value in found.items() if value is not None}
+    if words.pop("grouped", None) and default.get("moe_grouped_gemm") == "loop":
+        words.setdefault("moe_grouped_gemm", "fused")
+    return {name: value for name, value in words.items() if value is not None}
 
 
-def _recompute(record: Record, stack: Stack, found: dict[str, object]) -> None:
-    """Layers, modules and policies of recompute as fields have them."""
-    modules = found.get("recompute_modules")
+def _adapt_recompute(record: Record, stack: Stack, words: dict[str, object]) -> None:
+    """Turns layers, modules and policies of recompute into what the recipe's fields hold."""
+    modules = words.get("recompute_modules")
     if isinstance(modules, tuple) and "op_sac" in modules:
         if stack.framework.startswith("torchtitan"):
             record.assume("recompute_modules=[op_sac] (stands for the per-operator policy of the framework)")
         else:
             record.refuse(f"per-operator recompute is not modelled: {record.text('recompute').lower()!r}")
-            found.pop("recompute_modules")
-            found.pop("recompute_granularity", None)
-    if isinstance(ids := found.get("recompute_layer_ids"), (str, int)):
-        found["recompute_layer_ids"] = _ids(str(ids))
-    if isinstance(policy := found.get("recompute_saved"), str):
+            words.pop("recompute_modules")
+            words.pop("recompute_granularity", None)
+    if isinstance(ids := words.get("recompute_layer_ids"), (str, int)):
+        words["recompute_layer_ids"] = _layer_ids(str(ids))
+    if isinstance(policy := words.get("recompute_saved"), str):
         names = dialect("maxtext").tables["policies"].get(policy)
         if names is None:
             record.refuse(f"recompute policy {record.text('recompute')!r} has no equivalent here")
-        found["recompute_saved"] = names and tuple(names)
-    count = found.get("recompute_num_layers")
-    if count == 0 and found.get("recompute_method") == "block":
-        found["recompute_granularity"] = "none"
-    if found.get("recompute_granularity") == "none" or count == 0:
-        found.pop("recompute_num_layers", None)
-        if found.get("recompute_granularity") == "none":
-            found.pop("recompute_method", None)
+        words["recompute_saved"] = names and tuple(names)
+    count = words.get("recompute_num_layers")
+    if count == 0 and words.get("recompute_method") == "block":
+        words["recompute_granularity"] = "none"
+    if words.get("recompute_granularity") == "none" or count == 0:
+        words.pop("recompute_num_layers", None)
+        if words.get("recompute_granularity") == "none":
+            words.pop("recompute_method", None)
 
 
-def _ids(text: str) -> tuple[int, ...]:
+def _layer_ids(text: str) -> tuple[int, ...]:
     ids: list[int] = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         first, _, last = part.partition("-")
@@ -92,8 +92,8 @@ def group_sizes(record: Record, model: Model | None, stack: Stack, words: dict[s
     if hint is None and isinstance(layout, str) and pp and "|" in layout:
         # Chunks of a Megatron layout string, repetitions ``(…|)*14`` written out
         text = layout
-        while found := re.search(r"\(([^()]*)\)\*(\d+)", text):
-            text = text[: found.start()] + found[1] * int(found[2]) + text[found.end() :]
+        while match := re.search(r"\(([^()]*)\)\*(\d+)", text):
+            text = text[: match.start()] + match[1] * int(match[2]) + text[match.end() :]
         chunks = text.rstrip("|").count("|") + 1
         hint = chunks // pp if chunks % pp == 0 else None
         stated = integer(record.values.get("vpp"))
@@ -107,11 +107,11 @@ def group_sizes(record: Record, model: Model | None, stack: Stack, words: dict[s
 
 
 def recipe_of(record: Record, gpu: str, model: Model | None, size: Sizes, words: dict[str, object]) -> Recipe | None:
-    """The recipe, or None where the record does not state enough of it (each gap is refused by name)."""
+    """Returns the recipe; None where the record does not state enough of it (each gap is refused by name)."""
     kind = _precision(record, gpu, words)
     lora = _lora(record, words)
-    _shard_group(record, gpu, size, words)
-    _offloaded(record, model, size, words)
+    _set_shard_group(record, gpu, size, words)
+    _set_offloaded_layers(record, model, size, words)
     if words.pop("flash_switch", None):
         if model is not None and model.position_embedding_type == "alibi":
             record.leave("flash_attn", "true, beside ALiBi")  # a framework that cannot leaves its switch without effect
@@ -137,7 +137,7 @@ _UNSAID = {"megatron-deepspeed": "fp16"}
 
 
 def _precision(record: Record, gpu: str, words: dict[str, object]) -> str | None:
-    """The compute type: as stated, else the only one that the GPU allows; None (and refused) where neither says it."""
+    """Returns the compute type: as stated, else the only one the GPU allows; None (and refused) where neither tells."""
     name = words.pop("precision", None)
     if words.pop("either_half", None):
         record.assume("precision=fp16 (source says fp16 or bf16; both run at one rate)")
@@ -152,7 +152,7 @@ def _precision(record: Record, gpu: str, words: dict[str, object]) -> str | None
 
 
 def _assumed_precision(record: Record, gpu: str) -> str | None:
-    """Mixed precision on a device without 8-bit matrix units can only be 16-bit: bf16, or fp16 without bf16."""
+    """Assumes 16-bit mixed precision on a device without 8-bit matrix units: bf16, or fp16 on one without bf16."""
     candidates = record.get("other.precision_candidates")
     if isinstance(candidates, list) and candidates:
         record.refuse("precision not stated (" + " or ".join(str(item) for item in candidates) + ")")
@@ -168,8 +168,8 @@ def _assumed_precision(record: Record, gpu: str) -> str | None:
     return None
 
 
-def _shard_group(record: Record, gpu: str, size: Sizes, words: dict[str, object]) -> None:
-    """The ranks that share one copy of the weights; ``node`` (HSDP, HYBRID_SHARD): the data-parallel ranks of one node."""
+def _set_shard_group(record: Record, gpu: str, size: Sizes, words: dict[str, object]) -> None:
+    """Sets the ranks that share one copy of the weights; ``node`` (HSDP): the data-parallel ranks of one node."""
     if size.shard is not None:
         words["data_parallel_shard_size"] = size.shard
     if words.get("data_parallel_shard_size") != "node":
@@ -184,8 +184,8 @@ def _shard_group(record: Record, gpu: str, size: Sizes, words: dict[str, object]
         record.assume(f"data_parallel_shard_size={ranks} (the ranks of a node)")
 
 
-def _offloaded(record: Record, model: Model | None, size: Sizes, words: dict[str, object]) -> None:
-    """The share of the layers whose activations go to the host. What recompute keeps, and stages, are not modelled there."""
+def _set_offloaded_layers(record: Record, model: Model | None, size: Sizes, words: dict[str, object]) -> None:
+    """Sets the layers whose activations go to the host; beside recompute and pipeline stages that is not modelled."""
     share = words.pop("offloaded_activations", None)
     if not isinstance(share, (int, float)) or not share or model is None:
         return
@@ -209,8 +209,8 @@ def _lora(record: Record, words: dict[str, object]) -> LoRA | None:
     rank = record.integer("other.lora_dim", "other.lora_rank", "other.lora_r")
     if not (flag or "lora" in text or phase == "lora"):
         return None
-    if rank is None and (found := re.search(r"rank (\d+)", text)):
-        rank = int(found[1])
+    if rank is None and (match := re.search(r"rank (\d+)", text)):
+        rank = int(match[1])
     if rank is None:
         rank = 16
         record.assume("lora rank=16 (not stated)")
@@ -222,5 +222,5 @@ def _lora(record: Record, words: dict[str, object]) -> LoRA | None:
 
 
 def partial_recipe(size: Sizes, words: Mapping[str, object]) -> dict[str, object]:
-    """What an incomplete row does state of its recipe, so that nothing of it is lost."""
+    """Returns what an incomplete row does state of its recipe, so that nothing of it is lost."""
     return size.stated | {name: list(value) if isinstance(value, tuple) else value for name, value in words.items()}

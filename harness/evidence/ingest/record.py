@@ -60,12 +60,12 @@ _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 
 
 def normal(header: str) -> str:
-    """A header in lower snake case: ``Tokens / s / GPU`` → ``tokens_s_gpu``."""
+    """Returns a header in lower snake case: ``Tokens / s / GPU`` → ``tokens_s_gpu``."""
     return re.sub(r"[^a-z0-9]+", "_", header.strip().lower().replace("#", "num ")).strip("_")
 
 
 def number(value: object) -> float | None:
-    """A finite number, or a text that is one (``"1,234.5"``); anything else is None. Booleans are not numbers."""
+    """Reads a finite number, or a text that is one (``"1,234.5"``); None for anything else. Booleans are not numbers."""
     if isinstance(value, str):
         text = value.strip().replace(",", "")
         if not _NUMBER.fullmatch(text):
@@ -77,13 +77,13 @@ def number(value: object) -> float | None:
 
 
 def integer(value: object) -> int | None:
-    """A whole number, or a text that is one; 2.5 and words are None."""
-    found = number(value)
-    return int(found) if found is not None and found == int(found) else None
+    """Reads a whole number, or a text that is one; None for 2.5 and for words."""
+    parsed = number(value)
+    return int(parsed) if parsed is not None and parsed == int(parsed) else None
 
 
 def boolean(value: object) -> bool | None:
-    """True or False from a boolean, 0/1 or one of the usual words; anything else is None."""
+    """Reads a boolean, 0/1 or one of the usual words; None for anything else."""
     if isinstance(value, bool):
         return value
     if isinstance(value, (int, float)) and value in (0, 1):
@@ -92,27 +92,27 @@ def boolean(value: object) -> bool | None:
 
 
 def shown(value: object) -> str:
-    """A value as a message quotes it: its ``repr``, shortened, whatever its size and depth."""
+    """Returns a value as a message quotes it: its ``repr``, shortened, whatever its size and depth."""
     return _LISTED.repr(value)
 
 
 def one_line(value: object) -> str:
-    """A value as text of one line."""
+    """Returns a value as text of one line."""
     text = str(value)
     return (text if text.isprintable() else _CONTROLS.sub(" ", text)).strip()
 
 
 def _without_unit(value: object, key: str) -> object:
-    """``"1.5s"`` → 1.5 where the key has that unit; any other value as it is."""
+    """Converts ``"1.5s"`` to 1.5 where the key has that unit; returns any other value as it is."""
     if not isinstance(value, str) or not value.rstrip()[-1:].isalpha():
         return value
-    found = _WITH_UNIT.fullmatch(value)
-    factor = _UNITS.get(key, {}).get(found[2].lower()) if found else None
-    plain = number(found[1]) if found else None
+    match = _WITH_UNIT.fullmatch(value)
+    factor = _UNITS.get(key, {}).get(match[2].lower()) if match else None
+    plain = number(match[1]) if match else None
     return value if factor is None or plain is None else plain * factor
 
 
-def _why_not(value: object, key: str, what: str) -> str:
+def _misfit_text(value: object, key: str, what: str) -> str:
     if isinstance(value, str) and _NUMBER.fullmatch(text := value.strip().replace(",", "")):
         value = float(text)
     large = isinstance(value, (int, float)) and abs(value) >= _LARGEST
@@ -120,19 +120,19 @@ def _why_not(value: object, key: str, what: str) -> str:
 
 
 class Record:
-    """Dotted canonical keys (``tp``, ``arch.layers``, ``metrics.iteration_ms``, ``other.recompute_modules``) → values.
+    """Values by dotted canonical keys (``tp``, ``arch.layers``, ``metrics.iteration_ms``, ``other.recompute_modules``).
 
-    Flat records (a CSV) are sorted into the same sections by their column names; ``columns`` renames columns first.
-    Empty texts and nulls count as absent.
+    Flat records (a CSV) are sorted into the same sections by their column names; ``columns`` renames columns first. Empty
+    texts and nulls count as absent.
     """
 
     def __init__(self, data: Mapping[str, object], where: str, columns: Mapping[str, str] | None = None) -> None:
-        self._empty(where)
+        self._reset(where)
         names = {normal(old): new for old, new in (columns or {}).items()}
         for key, value in data.items():
             self._add(names.get(normal(str(key)), str(key)), value)
 
-    def _empty(self, where: str) -> None:
+    def _reset(self, where: str) -> None:
         self.where = where
         self.values: dict[str, object] = {}
         self.used: set[str] = set()
@@ -144,18 +144,18 @@ class Record:
 
     @classmethod
     def of_cells(cls, keys: Sequence[str], cells: Sequence[str], where: str) -> Record:
-        """A record of the cells of one row under canonical ``keys``, texts that :mod:`csvcell` shielded as they were."""
-        made = cls.__new__(cls)
-        made._empty(where)
-        values = made.values
+        """Builds a record from one row's cells under canonical ``keys``; undoes the shielding of :mod:`csvcell`."""
+        record = cls.__new__(cls)
+        record._reset(where)
+        values = record.values
         for key, cell in zip(keys, cells, strict=False):
             if not cell:
                 continue
             if cell[0] in _PLAIN_FIRST and key not in values:
                 values[key] = cell  # no word for nothing begins so
             else:
-                made._set(key, plain(cell) if cell[0] == "'" else cell)
-        return made
+                record._set(key, plain(cell) if cell[0] == "'" else cell)
+        return record
 
     def _add(self, key: str, value: object) -> None:
         head, _, rest = key.partition(".")
@@ -178,7 +178,7 @@ class Record:
         self.values.setdefault(key, value)
 
     def get(self, *keys: str) -> object | None:
-        """The first stated value among ``keys``; reading marks it used."""
+        """Returns the first stated value among ``keys`` and marks it used; None where none is stated."""
         for key in keys:
             if key in self.values:
                 self.used.add(key)
@@ -192,53 +192,53 @@ class Record:
         return one_line(value)
 
     def integer(self, *keys: str) -> int | None:
-        """A whole number; a stated value that is none is refused by name."""
+        """Reads a whole number; a stated value that is none is refused by name."""
         value = self.get(*keys)
         if value is None:
             return None
-        found = integer(_without_unit(value, keys[0]))
-        if found is None:
+        count = integer(_without_unit(value, keys[0]))
+        if count is None:
             self._misfit(value, keys, "a whole number")
-        return found
+        return count
 
     def number(self, *keys: str) -> float | None:
         value = self.get(*keys)
         if value is None:
             return None
-        found = number(_without_unit(value, keys[0]))
-        if found is None:
+        parsed = number(_without_unit(value, keys[0]))
+        if parsed is None:
             self._misfit(value, keys, "a number")
-        return found
+        return parsed
 
     def positive(self, *keys: str) -> float | None:
-        """A number above zero; any other stated value is refused."""
-        found = self.number(*keys)
-        if found is not None and found <= 0:
-            self.refuse(f"{keys[0].rpartition('.')[2]} = {found:g} is not positive")
+        """Reads a number above zero; any other stated value is refused."""
+        parsed = self.number(*keys)
+        if parsed is not None and parsed <= 0:
+            self.refuse(f"{keys[0].rpartition('.')[2]} = {parsed:g} is not positive")
             return None
-        return found
+        return parsed
 
     def flag(self, *keys: str) -> bool | None:
-        """True or False; a stated value that is neither is left unread."""
+        """Reads True or False; a stated value that is neither is left unread."""
         value = self.get(*keys)
-        found = boolean(value)
-        if found is None and value is not None:
+        parsed = boolean(value)
+        if parsed is None and value is not None:
             self.leave(next(key for key in keys if key in self.values), value)
-        return found
+        return parsed
 
     def leave(self, key: str, words: object) -> None:
-        """Words at a key that nobody reads: they are said, and kept with the run."""
+        """Keeps words at a key that nobody reads with the run, and reports them."""
         text, before = one_line(words), self.unread.get(key, "")
         if text and text not in before.split(", "):
             self.unread[key] = f"{before}, {text}" if before else text
 
     def _misfit(self, value: object, keys: Sequence[str], what: str) -> None:
-        """A value that is no number: of a framework's argument it is left unread, of a run's own sizes it is refused."""
+        """Leaves a value that is no number unread at a framework's argument; refuses it among a run's own sizes."""
         key = next(key for key in keys if key in self.values)
         if key.startswith("other."):
             self.leave(key, value)
         else:
-            self.refuse(_why_not(value, key, what))
+            self.refuse(_misfit_text(value, key, what))
 
     def map(self, field: str, value: object, key: str = "") -> None:
         self.mapped.append(f"{field}={value}" + (f" ({key})" if key and key != field else ""))
@@ -252,12 +252,12 @@ class Record:
             self.refused.append(reason)
 
     def unused(self) -> Iterator[str]:
-        """Keys that nobody looked at."""
+        """Returns the keys that nobody looked at."""
         return (key for key in self.values if key not in self.used)
 
 
 def section(header: str) -> str:
-    """The canonical key of a flat column: a known name, a metric, an architecture key, or a framework argument."""
+    """Returns the canonical key of a flat column: a known name, a metric, an architecture key, or a framework argument."""
     name = normal(header)
     name = ALIASES.get(name, name)
     if "." in name or name in TOP_KEYS:
@@ -270,5 +270,5 @@ def section(header: str) -> str:
 
 
 def known_key(key: str) -> bool:
-    """Whether a canonical key is one that some part of a run is read from."""
+    """Returns whether a canonical key is one that some part of a run is read from."""
     return not key.startswith("other.")

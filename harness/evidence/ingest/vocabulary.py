@@ -35,7 +35,7 @@ _VERBATIM = ("pipeline_model_parallel_layout",)
 
 @dataclass(frozen=True)
 class Reading:
-    """What a value says. ``settings``: what its words mean; ``usual``: what holds where nothing else says otherwise;
+    """The meaning of a value. ``settings``: what its words mean; ``usual``: what holds where nothing else says otherwise;
     ``unread``: the words that nothing took. ``understood``: whether the text says anything, or nothing on purpose."""
 
     settings: Mapping[str, object]
@@ -46,8 +46,8 @@ class Reading:
 
 @dataclass(frozen=True)
 class Subject:
-    """The keys that it is read from, the strongest first, its expressions in order, and why a row is refused whose text
-    nobody understands (empty: the words are unread, the row stays)."""
+    """The keys that the subject is read from, the strongest first, its expressions in order, and why a row is refused whose
+    text nobody understands (empty: the words are unread, the row stays)."""
 
     name: str
     keys: tuple[str, ...]
@@ -57,13 +57,13 @@ class Subject:
 
 @cache
 def subjects() -> Mapping[str, Subject]:
-    """Every subject by its name, in the order of the file."""
+    """Returns every subject by its name, in the order of the file."""
     return MappingProxyType({name: _subject(name, raw) for name, raw in _content()["subjects"].items()})
 
 
 @cache
 def by_key() -> Mapping[str, tuple[Subject, int]]:
-    """The subject that a key is read by, and the place of the key among those of that subject."""
+    """Returns for each key the subject that reads it, and the place of the key among the keys of that subject."""
     return MappingProxyType({key: (item, i) for item in subjects().values() for i, key in enumerate(item.keys)})
 
 
@@ -90,63 +90,63 @@ def _content() -> dict[str, dict[str, Any]]:
 
 @cache
 def common() -> frozenset[str]:
-    """Words that say nothing in any value."""
+    """Returns the words that say nothing in any value."""
     return frozenset(str(_content()["common"]).split())
 
 
 @lru_cache(maxsize=4096)
 def read(subject: str, text: str) -> Reading:
-    """What ``text`` says of a subject. Of two words that contradict each other the first counts, the other is unread."""
+    """Reads what ``text`` says of a subject. Of two contradicting words the first counts, the other is unread."""
     settings: dict[str, object] = {}
     usual: dict[str, object] = {}
     understood = False
-    kept = [f"{len(text) - _LONGEST} characters more"] if len(text) > _LONGEST else []
-    left = text[:_LONGEST]
+    unread_words = [f"{len(text) - _LONGEST} characters more"] if len(text) > _LONGEST else []
+    rest_of_text = text[:_LONGEST]
     for pattern, hard, soft in subjects()[subject].words:
 
         def take(found: re.Match[str], hard: Mapping[str, object] = hard, soft: Mapping[str, object] = soft) -> str:
             nonlocal understood
-            said = {name: _value(name, value, found) for name, value in hard.items()}
+            said = {name: _filled(name, value, found) for name, value in hard.items()}
             if _means_another(found) or any(_contradicts(settings.get(name), value) for name, value in said.items()):
                 return found[0]
             if said.pop("unmodelled", False):
-                kept.append(found[0])
+                unread_words.append(found[0])
             for name, value in said.items():
-                settings[name] = _joined(settings.get(name), value)
+                settings[name] = _merged(settings.get(name), value)
             for name, value in soft.items():
-                usual.setdefault(name, _value(name, value, found))
+                usual.setdefault(name, _filled(name, value, found))
             understood = understood or bool(said or soft)
             return _TAKEN
 
-        left = pattern.sub(take, left)
-    rest = (*kept, *unread(left, named(subject)))
+        rest_of_text = pattern.sub(take, rest_of_text)
+    rest = (*unread_words, *unread(rest_of_text, named(subject)))
     return Reading(settings, usual, rest, understood or not rest)
 
 
-def _means_another(found: re.Match[str]) -> bool:
-    """Whether a match is empty, begins or ends within a word (``fp8`` in ``config_fp8``) or is denied (``not fp8``)."""
-    start, end = found.span()
-    around = found.string[max(0, start - 1) : start + 1], found.string[end - 1 : end + 1]
+def _means_another(match: re.Match[str]) -> bool:
+    """Returns whether a match is empty, begins or ends in a word (``fp8`` in ``config_fp8``) or is denied."""
+    start, end = match.span()
+    around = match.string[max(0, start - 1) : start + 1], match.string[end - 1 : end + 1]
     return (
         start == end
-        or _DENIED.search(found.string[:start]) is not None
+        or _DENIED.search(match.string[:start]) is not None
         or any(len(pair) == 2 and re.fullmatch(r"\w\w", pair) is not None for pair in around)
     )
 
 
 def unread(text: str, names: Collection[str] = ()) -> Iterator[str]:
-    """The words of a text that say something nobody reads, those that stand together in one. ``names``: words that do."""
+    """Yields the unread words of a text, adjacent ones together. ``names``: words that count as read."""
     for part in text.split(_TAKEN.strip()):
         words = (word.rstrip(".") for word in _WORD.findall(part))
-        kept = [word for word in words if word.lower() not in common() and not _FILE_NAME.fullmatch(word)]
-        kept = [word for word in kept if not (names and all(map(names.__contains__, _LETTERS.findall(word.lower()))))]
-        if kept:
-            yield " ".join(kept)
+        left = [word for word in words if word.lower() not in common() and not _FILE_NAME.fullmatch(word)]
+        left = [word for word in left if not (names and all(map(names.__contains__, _LETTERS.findall(word.lower()))))]
+        if left:
+            yield " ".join(left)
 
 
 @cache
 def named(subject: str) -> frozenset[str]:
-    """Words of the names that a subject may hold beside its own: of models, or of frameworks."""
+    """Returns words of the names that a subject may hold beside its own words: of models, or of frameworks."""
     texts = {
         "model": lambda: (alias for name in zoo.names() for alias in (name, *zoo.entry(name).aliases)),
         "framework": lambda: (alias for name in frameworks.names() for alias in (name, *frameworks.load(name).aliases)),
@@ -155,13 +155,13 @@ def named(subject: str) -> frozenset[str]:
     return frozenset(word for text in known for word in _LETTERS.findall(text.lower()))
 
 
-def _value(name: str, value: object, found: re.Match[str]) -> object:
-    """The value of a setting with the groups of a match in place of ``\\1``, and the first one that matched of ``\\+``."""
+def _filled(name: str, value: object, match: re.Match[str]) -> object:
+    """Puts the groups of a match in place of ``\\1``, and the first group that matched in place of ``\\+``."""
     if isinstance(value, list):
-        return tuple(_value(name, item, found) for item in value)
+        return tuple(_filled(name, item, match) for item in value)
     if not isinstance(value, str) or "\\" not in value:
         return value
-    groups = [found[0], *((group or "") for group in found.groups())]
+    groups = [match[0], *((group or "") for group in match.groups())]
     first = next(filter(None, groups[1:]), "")
     text = re.sub(r"\\(\d)", lambda at: groups[int(at[1])], value).replace("\\+", first)
     if name in _VERBATIM:
@@ -175,7 +175,7 @@ def _contradicts(before: object, value: object) -> bool:
     return before is not None and not isinstance(value, tuple) and before != value
 
 
-def _joined(before: object, value: object) -> object:
+def _merged(before: object, value: object) -> object:
     if isinstance(before, tuple) and isinstance(value, tuple):
         return tuple(dict.fromkeys((*before, *value)))
     return value
@@ -183,16 +183,16 @@ def _joined(before: object, value: object) -> object:
 
 @cache
 def arguments() -> Mapping[str, Mapping[str, object]]:
-    """Further names of framework arguments, by how their value is meant: see the file."""
+    """Returns further names of framework arguments, by how their value is meant: see the file."""
     return MappingProxyType(_content()["arguments"])
 
 
 @lru_cache(maxsize=4096)
 def changes_nothing(key: str, value: str) -> bool:
-    """Whether a key that nobody reads changes neither seconds nor bytes at this value."""
+    """Returns whether a key that nobody reads changes neither seconds nor bytes at this value."""
     name = key.rpartition(".")[2]
     alone = known_settings.sort({name.lower(): value}, frozenset(), "", written=False)
-    return _neutral().fullmatch(key) is not None or name in _FIELDS or not alone.unmodelled
+    return _neutral_keys().fullmatch(key) is not None or name in _FIELDS or not alone.unmodelled
 
 
 _FIELDS = frozenset(
@@ -204,12 +204,12 @@ _FIELDS = frozenset(
 
 
 @cache
-def _neutral() -> re.Pattern[str]:
+def _neutral_keys() -> re.Pattern[str]:
     return re.compile("|".join(re.escape(name).replace(r"\*", ".*") for name in str(_content()["neutral"]).split()))
 
 
 def part_for(text: str, gpu: str) -> str:
-    """Of ``"… (32x32 on GB200/B200; 128x128 on H100)"`` what is said of this GPU: alternatives of others are left out."""
+    """Returns the part of ``"… (32x32 on GB200/B200; 128x128 on H100)"`` that is said of this GPU."""
     family = re.sub(r"_.*", "", gpu.lower())
     parts = re.split(r"([;()])", text)
     others = [

@@ -34,7 +34,7 @@ class Olmo(Trainer):
 
 
 def arguments(line: str) -> tuple[dict[str, object], tuple[tuple[str, str], ...]]:
-    """Returns (Megatron-LM's arguments of the line, settings without a name there that may matter); empty for other lines."""
+    """Returns (Megatron-LM's arguments of the line, settings without such a name that may matter); empty for other lines."""
     if _HEAD not in line or len(line) > _LONGEST:
         return {}, ()
     said: dict[str, object] = {}
