@@ -37,12 +37,12 @@ def ingest(
     header_map: str | Path | ImportMap | None = None,
     said: Context | None = None,
 ) -> IngestReport:
-    """Read logs and tables and, with ``out``, write strict YAML: a file, or a folder (see ``files`` of the map).
+    """Reads logs and tables and, with ``out``, writes strict YAML: a file, or a folder (see ``files`` of the map).
 
-    ``header_map``: see :class:`ImportMap`. ``said``: what a user says of the logs and rows that do not say it.
-    An input that cannot be read costs the others nothing: its mistakes are the report's ``problems``; so are those of a log
-    that contradicts itself, whose figures are reported and not written. Rows that cannot be
-    used are written with their ``problem``. Raises :class:`InputError` where no input can be read, and for the options.
+    ``header_map``: see :class:`ImportMap`. ``said``: what a user states of the logs and rows that leave it out. An input
+    that cannot be read costs the others nothing: its mistakes are the report's ``problems``; so are those of a log that
+    contradicts itself, whose figures are reported and not written. Rows that cannot be used are written with their
+    ``problem``. Raises :class:`InputError` where no input can be read, and for the options.
     """
     known = (
         header_map if isinstance(header_map, ImportMap) else read_import_map(Path(header_map)) if header_map else None
@@ -57,53 +57,53 @@ def ingest(
             found = _load(path, known, context, incomplete=True)
             read.append((path, found))
             problems += [problem for log in found.logs for problem in log.problems]
-    made = _told_apart(read, problems)
-    if not made:
+    inputs = _distinct(read, problems)
+    if not inputs:
         raise InputError(problems)
-    runs = tuple(run for found in made for run in found.runs)
-    denied = {log.run.id for found in made for log in found.logs if log.problems}
+    runs = tuple(run for found in inputs for run in found.runs)
+    denied = {log.run.id for found in inputs for log in found.logs if log.problems}
     kept = [run for run in runs if run.id not in denied]
     written = _write(kept, Path(out), known or ImportMap(), read[0][0]) if out is not None else {}
     return IngestReport(
         runs=runs,
-        rows=tuple(row for found in made for row in found.rows),
-        logs=tuple(log for found in made for log in found.logs),
+        rows=tuple(row for found in inputs for row in found.rows),
+        logs=tuple(log for found in inputs for log in found.logs),
         written=written,
         problems=tuple(problems),
     )
 
 
-def _told_apart(read: Sequence[tuple[Path, Converted]], problems: list[Problem]) -> list[Converted]:
-    """The inputs in order. Logs are called by their files: two of one name get those of their folders, too. What then
-    repeats an id, or a log's run that a table holds, is left out and added to ``problems``."""
-    tabled = {key: path for path, found in read if not found.logs for run in found.runs if (key := _of_run(run))}
+def _distinct(read: Sequence[tuple[Path, Converted]], problems: list[Problem]) -> list[Converted]:
+    """Returns the inputs in order, without those that repeat an id or whose log's run a table holds: these are added to
+    ``problems``. Logs are called by their files; two of one name get the names of their folders, too."""
+    tabled = {key: path for path, found in read if not found.logs for run in found.runs if (key := _fingerprint(run))}
     counts = Counter(run.id for _, found in read for run in found.runs)
     first: dict[str, Path] = {}
-    kept: list[Converted] = []
+    inputs: list[Converted] = []
     for path, found in read:
-        again = [(run.id, tabled[key]) for run in found.runs if found.logs and (key := _of_run(run)) in tabled]
+        again = [(run.id, tabled[key]) for run in found.runs if found.logs and (key := _fingerprint(run)) in tabled]
         problems += [Problem(str(path), "id", name, f"a run that {other} does not hold, too") for name, other in again]
         if again:
             continue
-        alike = bool(found.logs) and any(counts[run.id] > 1 for run in found.runs)
-        named = _renamed(found, path) if alike else found
+        repeats = bool(found.logs) and any(counts[run.id] > 1 for run in found.runs)
+        named = _with_folder(found, path) if repeats else found
         twice = [run.id for run in named.runs if run.id in first]
         problems += [Problem(str(path), "id", name, f"an id that {first[name]} does not have") for name in twice]
         first.update(dict.fromkeys((run.id for run in named.runs), path))
-        kept += [] if twice else [named]
-    return kept
+        inputs += [] if twice else [named]
+    return inputs
 
 
-def _of_run(run: MeasuredRun) -> tuple[object, ...] | None:
-    """What two runs of the same settings do not share to six digits; None without a step time or a recipe."""
+def _fingerprint(run: MeasuredRun) -> tuple[object, ...] | None:
+    """Returns what differs, to six digits, between two runs of the same settings; None without a step time or a recipe."""
     step, recipe = run.measured.step_seconds, run.recipe
     if step is None or recipe is None:
         return None
     return run.gpu, run.gpus, recipe.seq_length, recipe.global_batch_size, f"{step:.6g}"
 
 
-def _renamed(found: Converted, path: Path) -> Converted:
-    """The runs of a log with the folder's name before theirs."""
+def _with_folder(found: Converted, path: Path) -> Converted:
+    """Returns the runs of a log with the folder's name before theirs."""
     folder = re.sub(r"[^\w.-]+", "-", path.resolve().parent.name).strip("-")
     logs = tuple(
         replace(
@@ -115,10 +115,10 @@ def _renamed(found: Converted, path: Path) -> Converted:
 
 
 def load(path: str | Path, header_map: ImportMap | None = None, said: Context | None = None) -> Converted:
-    """The runs of one file, whatever it is: a strict or loose table, or a training log (``-``: a log on stdin).
+    """Reads the runs of one file, whatever it is: a strict or loose table, or a training log (``-``: a log on stdin).
 
-    ``said``: what a user says of a log. Raises :class:`InputError` for what cannot be read, and for a log without its whole
-    configuration.
+    ``said``: what a user states of a log. Raises :class:`InputError` for what cannot be read, and for a log without its
+    whole configuration.
     """
     try:
         return _load(Path(path), header_map, said if said is not None else Context())
@@ -129,8 +129,8 @@ def load(path: str | Path, header_map: ImportMap | None = None, said: Context | 
 def _load(path: Path, header_map: ImportMap | None, context: Context, *, incomplete: bool = False) -> Converted:
     if not is_table(path):
         return read_log(path, context=context, incomplete=incomplete)
-    said = {name: value for name in ("gpu", "gpus", "framework") if (value := getattr(context, name))}
-    known = replace(header_map or ImportMap(), usual=said)
+    usual = {name: value for name in ("gpu", "gpus", "framework") if (value := getattr(context, name))}
+    known = replace(header_map or ImportMap(), usual=usual)
     if is_csv(path):
         stream.refuse_long(path)
         table = CsvTable(path, known.columns)
@@ -142,15 +142,15 @@ def _load(path: Path, header_map: ImportMap | None, context: Context, *, incompl
         records = read_records(path)
         if not dataset.is_strict(records):
             refuse_foreign(records, str(path), known)
-            return _placed(records, path, known)
+            return _convert_file(records, path, known)
         runs, problems = dataset.parse(records, str(path))
         raise_all(problems)
         dataset.remember(text, runs)
-    return Converted(runs=tuple(runs), rows=tuple(_strict_row(run, path) for run in runs))
+    return Converted(runs=tuple(runs), rows=tuple(_strict_report(run, path) for run in runs))
 
 
-def _placed(records: list[object], path: Path, known: ImportMap) -> Converted:
-    """The rows are called by the file's name, mistakes by its path."""
+def _convert_file(records: list[object], path: Path, known: ImportMap) -> Converted:
+    """Converts rows that are called by the file's name; mistakes name the file's path."""
     try:
         return convert(records, path.name, known)
     except InputError as error:
@@ -158,13 +158,13 @@ def _placed(records: list[object], path: Path, known: ImportMap) -> Converted:
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file is a table of runs by its name, and not a log, a benchmark file or a trace."""
+    """Returns whether a file is a table of runs by its name, and not a log, a benchmark file or a trace."""
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _PACKED]
     suffix = suffixes[-1] if suffixes else ""
     return suffix in _TABLES and not (suffix not in (".yaml", ".yml") and is_log_document(path))
 
 
-def _strict_row(run: MeasuredRun, path: Path) -> RowReport:
+def _strict_report(run: MeasuredRun, path: Path) -> RowReport:
     refused = (run.problem,) if run.problem else ()
     return RowReport(
         where=path.name, id=run.id, assumed=run.assumed, unread=run.unread, refused=refused, doubts=judge(run).doubts
@@ -174,14 +174,14 @@ def _strict_row(run: MeasuredRun, path: Path) -> RowReport:
 def stream_table(
     path: Path, out: Path | None, header_map: str | Path | None, told: Callable[[RowReport], None]
 ) -> stream.Totals:
-    """One long CSV, row by row (:mod:`stream`): as :func:`ingest`, in a memory that does not grow with the table."""
+    """Imports one long CSV row by row (:mod:`stream`) as :func:`ingest`, in a memory that does not grow with the table."""
     known = read_import_map(Path(header_map)) if header_map else ImportMap()
-    files = None if out is None else (lambda name: _file_of(name, out, known, path))
+    files = None if out is None else (lambda name: _output_file(name, out, known, path))
     return stream.stream(path, known, files, told, _HEADER)
 
 
-def _file_of(name: str, out: Path, known: ImportMap, first: Path) -> Path:
-    """Where the run of this id is written."""
+def _output_file(name: str, out: Path, known: ImportMap, first: Path) -> Path:
+    """Returns where the run of this id is written."""
     if out.suffix in (".yaml", ".yml"):
         return out
     stem = "stdin" if str(first) == "-" else first.name.partition(".")[0]
@@ -189,7 +189,7 @@ def _file_of(name: str, out: Path, known: ImportMap, first: Path) -> Path:
 
 
 def _write(runs: Iterable[MeasuredRun], out: Path, known: ImportMap, first: Path) -> dict[str, int]:
-    files = grouped((_file_of(run.id, out, known, first), run) for run in runs)
+    files = grouped((_output_file(run.id, out, known, first), run) for run in runs)
     texts = {path: run_text.to_yaml(members) for path, members in files.items()}
     for path, text in texts.items():
         write_whole(path, f"# {_HEADER}\n{text}")

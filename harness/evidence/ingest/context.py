@@ -32,7 +32,7 @@ _NEEDED = ("micro_batch_size", "global_batch_size", "seq_length")
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Each field empty or None where the user says nothing.
+    """What a user states beside a log. Each field is empty or None where the user says nothing.
 
     ``stated``: the recipe's fields that are given; where they are a whole recipe, ``recipe`` is it. ``file``: a
     configuration of another kind that they are read from.
@@ -54,8 +54,8 @@ class Context:
     file: Loaded | None = None
 
     def on(self, gpus: int | None) -> Context:
-        """The same with the recipe of ``file`` on so many GPUs (None: nobody says how many). The global batch of some
-        frameworks follows from that number (so many samples a rank): without it nothing states the batch."""
+        """Returns the context with the recipe of ``file`` on ``gpus`` GPUs (None: nobody says how many). The global batch of
+        some frameworks follows from that number (so many samples a rank): without it nothing states the batch."""
         if self.file is None or self.file.recipe is None:
             return self
         if gpus is not None:
@@ -70,19 +70,19 @@ class Context:
 def read_context(
     path: str | Path | None, gpu: str | None = None, gpus: int | None = None, framework: str | None = None
 ) -> Context:
-    """Read the file beside a log (None: an empty context); what the command line says besides comes first.
+    """Reads the file beside a log (None: an empty context); what the command line states comes first.
 
     Raises :class:`InputError` with every mistake.
     """
     context, problems = Context(), list[Problem]()
     if path is not None:
         with collecting_into(problems):
-            context = _of_file(path, gpus)
+            context = _read_file(path, gpus)
     if gpu is not None:
-        found = catalogue.find_gpu(gpu)
-        if found is None:
+        known_gpu = catalogue.find_gpu(gpu)
+        if known_gpu is None:
             problems.append(Problem("--gpu", "", gpu, nearest(gpu, catalogue.gpu_names())))
-        context = replace(context, gpu=found or "")
+        context = replace(context, gpu=known_gpu or "")
     if framework is not None:
         name = frameworks.named(framework)
         if name is None:
@@ -92,7 +92,7 @@ def read_context(
     return replace(context, gpus=gpus) if gpus is not None else context
 
 
-def _of_file(path: str | Path, gpus: int | None) -> Context:
+def _read_file(path: str | Path, gpus: int | None) -> Context:
     where = str(path)
     data = read_yaml(Path(path)) if Path(path).suffix.lower() in (".yaml", ".yml", ".json") else None
     if data is None or (isinstance(data, Mapping) and not (_OURS & set(data) and detect.kind_of(data) in _OUR_KINDS)):
@@ -119,35 +119,35 @@ def _of_file(path: str | Path, gpus: int | None) -> Context:
         values["model"], wrong = parse_model(data["model"], where)
         problems += wrong
     if data.get("recipe") is not None:
-        problems += _recipe(data["recipe"], values, where)
-    problems += _known(values, where)
+        problems += _read_recipe(data["recipe"], values, where)
+    problems += _resolve_names(values, where)
     raise_all(problems)
     return Context(**values)  # type: ignore[arg-type]
 
 
-def _recipe(given: object, values: dict[str, object], where: str) -> list[Problem]:
-    """A whole recipe, or a part of one that the log's own arguments complete."""
+def _read_recipe(given: object, values: dict[str, object], where: str) -> list[Problem]:
+    """Reads a whole recipe, or a part of one that the log's own arguments complete."""
     if not isinstance(given, Mapping):
         return [Problem(where, "recipe", given, "a mapping")]
-    twice: list[Problem] = []
-    given = as_fields(given, where, "recipe.", twice)
+    duplicates: list[Problem] = []
+    given = as_fields(given, where, "recipe.", duplicates)
     values["stated"] = given = {name: counted(name, value) for name, value in given.items()}
-    if twice:
-        return twice
+    if duplicates:
+        return duplicates
     if all(given.get(name) is not None for name in _NEEDED):
         values["recipe"], wrong = parse_recipe(given, where)
         return wrong
     return parse_recipe({**dict.fromkeys(_NEEDED, 1), **{k: v for k, v in given.items() if v is not None}}, where)[1]
 
 
-def _known(values: dict[str, object], where: str) -> list[Problem]:
-    """Resolve GPU, cluster and framework names; unknown ones are problems with the nearest names."""
+def _resolve_names(values: dict[str, object], where: str) -> list[Problem]:
+    """Resolves GPU, cluster and framework names; unknown ones are problems with the nearest names."""
     problems = []
     if gpu := values.get("gpu"):
-        found = catalogue.find_gpu(user_files.beside(str(gpu), where))
-        if found is None:
+        known_gpu = catalogue.find_gpu(user_files.beside(str(gpu), where))
+        if known_gpu is None:
             problems.append(Problem(where, "gpu", gpu, nearest(str(gpu), catalogue.gpu_names())))
-        values["gpu"] = found or ""
+        values["gpu"] = known_gpu or ""
     cluster = values["cluster"] = user_files.beside(str(values.get("cluster") or ""), where)
     if cluster and not catalogue.knows_cluster(cluster):
         problems.append(Problem(where, "cluster", cluster, nearest(str(cluster), catalogue.cluster_names())))

@@ -42,13 +42,13 @@ class CsvTable:
         with self._rows() as rows:
             self.header = next(rows, [])
             first = next(rows, None)
-        self.keys = tuple(_key(names.get(normal(name), name)) for name in self.header)
-        problems = list(self._wrong_header())
+        self.keys = tuple(_canonical_key(names.get(normal(name), name)) for name in self.header)
+        problems = list(self._header_problems())
         if not problems and first is None:
             problems.append(Problem(str(path), "", "no rows", "at least one record under the header"))
         raise_all(problems)
 
-    def _wrong_header(self) -> Iterator[Problem]:
+    def _header_problems(self) -> Iterator[Problem]:
         where = str(self.path)
         if not any(name.strip() for name in self.header):
             yield Problem(where, "line 1", "nothing", "a header with the names of the columns")
@@ -56,19 +56,19 @@ class CsvTable:
         counts = Counter(name.strip() for name in self.header if name.strip())
         yield from (Problem(where, "line 1", name, "each column once") for name, n in counts.items() if n > 1)
         if not any(map(known_key, self.keys)):
-            found = ", ".join(self.header)[:80]
-            yield Problem(where, "line 1", found, COLUMNS_OF_A_RUN)
+            columns = ", ".join(self.header)[:80]
+            yield Problem(where, "line 1", columns, COLUMNS_OF_A_RUN)
 
     def records(self) -> Iterator[Record]:
-        """One :class:`Record` a row; its place is ``name[index]``."""
+        """Yields one :class:`Record` a row; its place is ``name[index]``."""
         where, keys, width = self.path.name, self.keys, len(self.keys)
         wrong: list[Problem] = []
         with self._rows() as rows:
             next(rows, None)
             for index, cells in enumerate(rows):
                 if len(cells) > width and any(cell.strip() for cell in cells[width:]):
-                    found = f"{len(cells)} cells"
-                    wrong.append(Problem(str(self.path), f"row {index + 1}", found, f"{width}, as the header has"))
+                    cell_count = f"{len(cells)} cells"
+                    wrong.append(Problem(str(self.path), f"row {index + 1}", cell_count, f"{width}, as the header has"))
                     if len(wrong) >= _MOST_SHOWN:
                         break
                 yield Record.of_cells(keys, cells, f"{where}[{index}]")
@@ -96,9 +96,9 @@ class CsvTable:
 
     @contextmanager
     def _rows(self) -> Iterator[Iterator[list[str]]]:
-        """The rows that are not empty, the header first."""
+        """Yields the rows that are not empty, the header first."""
         try:
-            with self._text() as text:
+            with self._open_text() as text:
                 lines = self._lines(text)
                 head = next((line for line in lines if line.strip()), "")
                 separator = max(",;\t", key=head.count)
@@ -109,18 +109,18 @@ class CsvTable:
         except FileNotFoundError:
             raise InputError([Problem(str(self.path), "", NO_FILE, "a CSV table")]) from None
         except (OSError, EOFError, zlib.error) as error:
-            found = getattr(error, "strerror", None) or str(error)
-            raise InputError([Problem(str(self.path), "", found, "a readable file")]) from None
+            reason = getattr(error, "strerror", None) or str(error)
+            raise InputError([Problem(str(self.path), "", reason, "a readable file")]) from None
 
     def _lines(self, text: IO[str]) -> Iterator[str]:
-        """The lines, each bounded: a file of one line, or what gzip makes of a few bytes, is not held."""
+        """Yields the lines, each bounded: a file of one line, or what gzip makes of a few bytes, is not held."""
         while line := text.readline(_LONGEST):
             if len(line) >= _LONGEST:
-                found = f"a line of {_LONGEST:,} characters or more"
-                raise InputError([Problem(str(self.path), "", found, "a CSV table, one row a line")])
+                length = f"a line of {_LONGEST:,} characters or more"
+                raise InputError([Problem(str(self.path), "", length, "a CSV table, one row a line")])
             yield line
 
-    def _text(self) -> IO[str]:
+    def _open_text(self) -> IO[str]:
         if not stat.S_ISREG(self.path.stat().st_mode):
             raise InputError([Problem(str(self.path), "", "no regular file", _REGULAR)])
         packed = self.path.suffix == ".gz"
@@ -131,6 +131,6 @@ class CsvTable:
         return io.TextIOWrapper(raw, "utf-16" if wide else "utf-8-sig", errors="replace", newline="")
 
 
-def _key(name: str) -> str:
-    """The canonical key of a column; a dotted name is one already."""
+def _canonical_key(name: str) -> str:
+    """Returns the canonical key of a column; a dotted name is one already."""
     return name if "." in name and name.partition(".")[2] else section(name)

@@ -41,30 +41,30 @@ _FASTEST = (("nvfp4", "fp4"), ("mxfp8", "mxfp8"), ("fp8", "fp8"), ("bf16", "bf16
 
 
 def build_incomplete(record: Logged, dialect: str, where: str, context: Context, why: Incomplete) -> LogRun:
-    """The run of a log that does not say its whole configuration: its figures, with what is missing as its problem.
+    """Builds the run of a log that does not state its whole configuration: its figures, with what is missing as its problem.
 
-    Raises :class:`InputError` where the log has no steps either: no flag would help it.
+    Raises :class:`InputError` where the log has no steps either: no flag would help.
     """
     state = state_of(record)
     if state is None:
-        found = "no steady step" if record.steps else "no step with a time"
-        raise InputError([Problem(where, "", found, f"iteration lines of {dialect} with a time or a rate")])
+        reason = "no steady step" if record.steps else "no step with a time"
+        raise InputError([Problem(where, "", reason, f"iteration lines of {dialect} with a time or a rate")])
     read = partial.read_without(record, state, dialect, context)
     missing = partial.missing_of(why, read.stated.gpu, read.stated.gpus)
-    made = _made(record, dialect, where, context, read, state)
-    run, judged = physics.marked(made.run)
+    partial_run = _without_recipe(record, dialect, where, context, read, state)
+    run, judged = physics.marked(partial_run.run)
     impossible = (*judged.refused, *_beyond(run, read))
     unknown = unknown_gpu(record) if "gpu" in missing else ""
     unsaid = ", ".join(name for name in missing if name != "gpu" or not unknown)
     refused = (*filter(None, (f"{_UNSTATED}{unsaid}" if unsaid else "", unknown)), *impossible)
-    doubts = (*judged.doubts, *made.row.doubts)
+    doubts = (*judged.doubts, *partial_run.row.doubts)
     flags = () if impossible else partial.flag_for(missing)
-    row = replace(made.row, refused=refused, doubts=doubts, missing=flags)
-    return replace(made, run=replace(run, problem="; ".join(refused)), row=row)
+    row = replace(partial_run.row, refused=refused, doubts=doubts, missing=flags)
+    return replace(partial_run, run=replace(run, problem="; ".join(refused)), row=row)
 
 
 def build_contradicted(record: Logged, dialect: str, where: str, context: Context, why: InputError) -> LogRun:
-    """The run of a log whose arguments, lines and user contradict each other: refused, with what the steps alone say.
+    """Builds the run of a log whose arguments, lines and user contradict each other: refused, with what the steps alone say.
 
     Raises ``why`` where the log has no steps with a time.
     """
@@ -72,15 +72,15 @@ def build_contradicted(record: Logged, dialect: str, where: str, context: Contex
     if state is None:
         raise why
     read = partial.read_without(record, state, dialect, context, contradicted=True)
-    made = _made(record, dialect, where, context, read, state)
+    partial_run = _without_recipe(record, dialect, where, context, read, state)
     reasons = tuple(str(replace(problem, where="")) for problem in why.problems)
-    run, row = replace(made.run, problem="; ".join(reasons)), replace(made.row, refused=reasons)
-    return replace(made, run=run, row=row, problems=why.problems)
+    run, row = replace(partial_run.run, problem="; ".join(reasons)), replace(partial_run.row, refused=reasons)
+    return replace(partial_run, run=run, row=row, problems=why.problems)
 
 
 def _beyond(run: MeasuredRun, read: partial.Reading) -> tuple[str, ...]:
-    """Why the rate is none, where the model and the work of a step are known: against the fastest precision that the GPU
-    has, or that any has. Nothing else of the configuration changes the FLOP of a token."""
+    """Returns why the rate is impossible, where the model and the work of a step are known: it is checked against the
+    fastest precision that the GPU has, or that any has. Nothing else of the configuration changes the FLOP of a token."""
     name, stated = zoo.find(run.model_name) if run.model_name else None, read.stated
     if name is None or not run.measured.tgs or not stated.global_batch_size or not stated.seq_length:
         return ()
@@ -96,13 +96,13 @@ def _beyond(run: MeasuredRun, read: partial.Reading) -> tuple[str, ...]:
     return tuple(text for text in physics.judge(alone).refused if " peak of " in text)
 
 
-def _made(
+def _without_recipe(
     record: Logged, dialect: str, where: str, context: Context, read: partial.Reading, state: SteadyState
 ) -> LogRun:
-    """The run without model and recipe, and its report, before anything is said against it."""
+    """Builds the run without model and recipe, and its report, before anything is said against it."""
     kind = next((kind for kind in MEMORY_KINDS if kind in read.memory), None)
     stated = read.stated
-    said = {"global_batch_size": stated.global_batch_size, "seq_length": stated.seq_length}
+    work = {"global_batch_size": stated.global_batch_size, "seq_length": stated.seq_length}
     framework = context.framework or str(record.facts.get("framework", ""))
     run = run_of(
         record,
@@ -122,7 +122,7 @@ def _made(
             samples=state.kept,
             rel_std=state.rel_std,
         ),
-        switches={**strategy_of(record), **{name: value for name, value in said.items() if value}, **context.stated},
+        switches={**strategy_of(record), **{name: value for name, value in work.items() if value}, **context.stated},
         problem=_UNSTATED,
         notes="; ".join(filter(None, (context.notes, evidence(state, read.scale) if read.scale else ""))),
     )
@@ -138,7 +138,7 @@ def _made(
 
 
 def is_log_document(path: Path) -> bool:
-    """Whether a JSON file holds a benchmark's steps or a trace, and no table of records."""
+    """Returns whether a JSON file holds a benchmark's steps or a trace, and no table of records."""
     try:
         return registry.is_document(open_source(path).head())
     except InputError:
@@ -146,29 +146,29 @@ def is_log_document(path: Path) -> bool:
 
 
 def read_log(path: str | Path, context: Context | None = None, *, incomplete: bool = False) -> Converted:
-    """The runs of one training log (``-``: standard input; gzip, bzip2 and xz accepted).
+    """Reads the runs of one training log (``-``: standard input; gzip, bzip2 and xz accepted).
 
     Raises :class:`InputError` for a log that no dialect recognises, or without the arguments it needs, in itself or in
-    ``context``; with ``incomplete`` a log that only lacks them gives what it has (:func:`build_incomplete`), one that
-    contradicts itself what its steps alone say (:func:`build_contradicted`).
+    ``context``. With ``incomplete`` a log that only lacks arguments gives what it has (:func:`build_incomplete`), and one
+    that contradicts itself what its steps alone say (:func:`build_contradicted`).
     """
-    beside = context if context is not None else read_context(None)
+    user_context = context if context is not None else read_context(None)
     dialect, records = read_records_of_log(path)
-    made: list[LogRun] = []
+    logs: list[LogRun] = []
     problems: list[Problem] = []
     kinds: set[type[InputError]] = set()
     for record in records:
         try:
-            made.append(_built(record, dialect, str(path), beside, incomplete))
+            logs.append(_build_run(record, dialect, str(path), user_context, incomplete))
         except InputError as error:
             kinds.add(type(error))
             problems += [problem for problem in error.problems if problem not in problems]
     if problems:
         raise (Incomplete if kinds == {Incomplete} else InputError)(problems)
-    return Converted(runs=tuple(log.run for log in made), rows=tuple(log.row for log in made), logs=tuple(made))
+    return Converted(runs=tuple(log.run for log in logs), rows=tuple(log.row for log in logs), logs=tuple(logs))
 
 
-def _built(record: Logged, dialect: str, where: str, context: Context, incomplete: bool) -> LogRun:
+def _build_run(record: Logged, dialect: str, where: str, context: Context, incomplete: bool) -> LogRun:
     try:
         return build(record, dialect, where, context)
     except Incomplete as why:
@@ -187,7 +187,7 @@ def _built(record: Logged, dialect: str, where: str, context: Context, incomplet
 
 
 def read_records_of_log(path: str | Path) -> tuple[str, list[Logged]]:
-    """(dialect, runs as the log has them): without any configuration. Raises :class:`InputError` as above."""
+    """Returns (dialect, runs as logged) without any configuration. Raises :class:`InputError` as :func:`read_log`."""
     source = open_source(path)
     try:
         dialect = registry.detect(source)
@@ -195,9 +195,9 @@ def read_records_of_log(path: str | Path) -> tuple[str, list[Logged]]:
     except (OSError, EOFError) as error:
         raise InputError([Problem(str(path), "", str(error), "a readable file")]) from None
     if dialect is None:
-        found = foreign.unread(source.lines()) or "no line of a known trainer"
-        raise InputError([Problem(str(path), "", found, _EXPECTED)])
-    _unreadable(records, path)
+        content = foreign.unread(source.lines()) or "no line of a known trainer"
+        raise InputError([Problem(str(path), "", content, _EXPECTED)])
+    _refuse_unreadable(records, path)
     if not any(record.steps for record in records) and (why := foreign.unread(source.lines())) is not None:
         for record in records:
             record.notes.append(why)
@@ -211,7 +211,7 @@ _STEPS = "a training log: lines with the time of a step, or a rate"
 _EXPECTED = f"iteration lines of a known log dialect ({', '.join(registry.NAMES)})"
 
 
-def _unreadable(records: Iterable[Logged], path: str | Path) -> None:
+def _refuse_unreadable(records: Iterable[Logged], path: str | Path) -> None:
     for record in records:
         if record.failure is not None and record.failure.kind == "unreadable":
             place = f"line {record.failure.line}"

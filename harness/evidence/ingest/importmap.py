@@ -14,13 +14,11 @@ from projector.errors import InputError, Problem, nearest, raise_all
 
 @dataclass(frozen=True)
 class ImportMap:
-    """``columns``: column of the table → canonical key (``TP size`` → ``tp``). ``strip``: regular expressions cut
-    from source texts and notes. ``assign``: glob of run ids → canonical keys set for them (``cluster``, ``group``, …);
-    its ``assumed`` says what is a guess among them.
-    ``doubtful``: glob of run ids → the ``doubt`` of those whose table has no column for it, with the source's words.
-    ``files``: file stem → globs of the ids that are written to it, first match wins.
-    ``usual``: canonical key → value of the rows that have none.
-    """
+    """What a user states about a table. ``columns``: column of the table → canonical key (``TP size`` → ``tp``). ``strip``:
+    regular expressions cut from source texts and notes. ``assign``: glob of run ids → canonical keys set for them
+    (``cluster``, ``group``, …); its ``assumed`` says what is a guess among them. ``doubtful``: glob of run ids → the
+    ``doubt`` of runs whose table has no column for it, with the source's words. ``files``: file stem → globs of the ids that
+    are written to it, first match wins. ``usual``: canonical key → value of the rows that have none."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
     strip: tuple[str, ...] = ()
@@ -30,19 +28,19 @@ class ImportMap:
     usual: Mapping[str, object] = field(default_factory=dict)
 
     def assigned(self, run_id: str) -> dict[str, object]:
-        """Canonical keys that the map sets for this run."""
-        found: dict[str, object] = {}
+        """Returns the canonical keys that the map sets for this run."""
+        assigned_keys: dict[str, object] = {}
         for pattern, values in self.assign.items():
             if fnmatch.fnmatchcase(run_id, pattern):
-                found |= values
-        return found
+                assigned_keys |= values
+        return assigned_keys
 
     def doubt(self, run_id: str) -> str:
-        """Why the source of this run doubts its figures; empty where it does not."""
+        """Returns why the source of this run doubts its figures; empty where it does not."""
         return next((why for pattern, why in self.doubtful.items() if fnmatch.fnmatchcase(run_id, pattern)), "")
 
     def file_of(self, run_id: str, default: str) -> str:
-        """The stem of the file that this run is written to."""
+        """Returns the stem of the file that this run is written to."""
         for stem, patterns in self.files.items():
             if any(fnmatch.fnmatchcase(run_id, pattern) for pattern in patterns):
                 return stem
@@ -53,7 +51,7 @@ _KEYS = ("columns", "strip", "assign", "doubtful", "files")
 
 
 def read_import_map(path: Path) -> ImportMap:
-    """Read an import map: a flat ``column: key`` mapping, or one with the keys of :class:`ImportMap`.
+    """Reads an import map: a flat ``column: key`` mapping, or one with the keys of :class:`ImportMap`.
 
     Raises :class:`InputError` with every mistake of the file.
     """
@@ -68,7 +66,7 @@ def read_import_map(path: Path) -> ImportMap:
         data = {"columns": data}
     problems = [Problem(str(path), str(key), key, nearest(str(key), _KEYS)) for key in data if key not in _KEYS]
     columns, assign, doubtful, files = (
-        _mapping(data, key, path, problems) for key in ("columns", "assign", "doubtful", "files")
+        _read_mapping(data, key, path, problems) for key in ("columns", "assign", "doubtful", "files")
     )
     problems += [
         Problem(str(path), f"columns.{name}", key, "the name of a key")
@@ -109,7 +107,7 @@ def _compiles(pattern: str) -> bool:
     return True
 
 
-def _mapping(data: Mapping[str, object], key: str, path: Path, problems: list[Problem]) -> Mapping[str, object]:
+def _read_mapping(data: Mapping[str, object], key: str, path: Path, problems: list[Problem]) -> Mapping[str, object]:
     value = data.get(key) or {}
     if isinstance(value, Mapping):
         return value

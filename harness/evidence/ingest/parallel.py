@@ -19,7 +19,7 @@ _MEGATRON_ETP_IS_TP = ("megatron-lm", "primus", "megatron-deepspeed")
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a recipe needs; None where it is neither stated nor follows (the record says so)."""
+    """The sizes that a recipe needs; None where one is neither stated nor derived (the record says so)."""
 
     gpus: int | None
     tp: int | None
@@ -37,7 +37,7 @@ class Sizes:
 
     @property
     def stated(self) -> dict[str, int]:
-        """Fields of a recipe by name, those that are known."""
+        """Returns the known fields of a recipe by name."""
         return {name: value for name in SIZES if (value := getattr(self, name)) is not None}
 
     @property
@@ -46,17 +46,17 @@ class Sizes:
 
 
 def sizes(record: Record, moe: bool, num_layers: int | None, framework: str, vpp_hint: int | None) -> Sizes:
-    """Read and complete the sizes of one record. Contradictions are refused with the numbers that contradict."""
+    """Reads and completes the sizes of one record. Contradictions are refused with the numbers that contradict."""
     gpus, nodes, per_node = record.integer("gpus"), record.integer("nodes"), record.integer("gpus_per_node")
     if gpus is None and nodes and per_node:
         gpus = nodes * per_node
         record.map("gpus", gpus, "nodes × gpus_per_node")
     gpus = _required(record, "gpus", gpus)
     split = {name: _size(record, name) for name in ("tp", "pp", "cp", "dp")}
-    axes = _axes(record, split, gpus) if framework in _MESH else None
+    axes = _weight_ranks(record, split, gpus) if framework in _MESH else None
     _complete_split(record, split, gpus)
     seq = _required(record, "seq_length", record.integer("seq_length"))
-    mbs, gbs = _batch(record, split["dp"], gpus, seq, framework)
+    mbs, gbs = _batch_sizes(record, split["dp"], gpus, seq, framework)
     ep = _size(record, "ep")
     if ep is None and not moe:
         ep = 1
@@ -67,10 +67,10 @@ def sizes(record: Record, moe: bool, num_layers: int | None, framework: str, vpp
         gpus=gpus,
         tp=split["tp"],
         pp=pp,
-        vpp=_vpp(record, pp, num_layers, vpp_hint),
+        vpp=_virtual_stages(record, pp, num_layers, vpp_hint),
         cp=split["cp"],
         ep=ep,
-        etp=_etp(record, split["tp"], moe, framework),
+        etp=_expert_tensor_size(record, split["tp"], moe, framework),
         dp=split["dp"],
         micro_batch_size=mbs,
         global_batch_size=gbs,
@@ -79,8 +79,8 @@ def sizes(record: Record, moe: bool, num_layers: int | None, framework: str, vpp
     )
 
 
-def _axes(record: Record, split: dict[str, int | None], gpus: int | None) -> int | None:
-    """Ranks over which a mesh divides weights; data-parallel ranks where its axes are stated one by one."""
+def _weight_ranks(record: Record, split: dict[str, int | None], gpus: int | None) -> int | None:
+    """Returns the ranks over which a mesh divides weights; sets data-parallel ranks where the axes are stated one by one."""
     fsdp, ep = record.integer("fsdp", "other.fsdp"), record.integer("ep") or 1
     if not fsdp or not gpus:
         return None
@@ -93,7 +93,7 @@ def _axes(record: Record, split: dict[str, int | None], gpus: int | None) -> int
 
 
 def _size(record: Record, name: str) -> int | None:
-    """A stated size; one below 1 is refused."""
+    """Reads a stated size; one below 1 is refused."""
     value = record.integer(name)
     if value is not None and value < 1:
         record.refuse(f"{name} = {value} is not positive")
@@ -111,7 +111,7 @@ def _required(record: Record, name: str, value: int | None) -> int | None:
 
 
 def _complete_split(record: Record, split: dict[str, int | None], gpus: int | None) -> None:
-    """Fill what the product tp·pp·cp·dp = gpus forces; context parallelism that nobody mentions is 1, by assumption."""
+    """Fills what the product tp·pp·cp·dp = gpus forces; context parallelism that nobody mentions is 1, by assumption."""
     known = 1
     for value in split.values():
         known *= value or 1
@@ -136,7 +136,7 @@ def _complete_split(record: Record, split: dict[str, int | None], gpus: int | No
             record.refuse(f"tp {tp} × pp {pp} × cp {cp} × dp {dp} is not {gpus} GPUs")
 
 
-def _batch(
+def _batch_sizes(
     record: Record, dp: int | None, gpus: int | None, seq: int | None, framework: str
 ) -> tuple[int | None, int | None]:
     mbs, gbs = _size(record, "micro_batch_size"), _size(record, "global_batch_size")
@@ -155,7 +155,7 @@ def _batch(
         gbs = mbs * dp * accumulation
         record.map("global_batch_size", gbs, "micro-batch × dp × accumulation")
     if gbs is None:
-        gbs = _from_rate(record, gpus, seq, dp)
+        gbs = _batch_from_rate(record, gpus, seq, dp)
     if gbs is None and mbs and dp and framework in _NO_ACCUMULATION and record.integer("pp") in (1, None):
         gbs = mbs * dp
         record.assume(f"global_batch_size={gbs} (not stated; no accumulation by default)")
@@ -166,8 +166,8 @@ def _batch(
     return mbs, gbs
 
 
-def _from_rate(record: Record, gpus: int | None, seq: int | None, dp: int | None) -> int | None:
-    """The global batch from tokens/s × step time, where it comes out whole (within 1 %) and divides among dp."""
+def _batch_from_rate(record: Record, gpus: int | None, seq: int | None, dp: int | None) -> int | None:
+    """Derives the global batch from tokens/s × step time, where it is whole (within 1 %) and divides among dp."""
     tgs, ms = record.number("metrics.tokens_per_s_per_gpu"), record.number("metrics.iteration_ms")
     if not (tgs and ms and gpus and seq):
         return None
@@ -179,7 +179,7 @@ def _from_rate(record: Record, gpus: int | None, seq: int | None, dp: int | None
     return whole
 
 
-def _vpp(record: Record, pp: int | None, num_layers: int | None, hint: int | None) -> int | None:
+def _virtual_stages(record: Record, pp: int | None, num_layers: int | None, hint: int | None) -> int | None:
     stated = _size(record, "vpp")
     if pp == 1:
         return 1
@@ -196,7 +196,7 @@ def _vpp(record: Record, pp: int | None, num_layers: int | None, hint: int | Non
     return stated
 
 
-def _etp(record: Record, tp: int | None, moe: bool, framework: str) -> int:
+def _expert_tensor_size(record: Record, tp: int | None, moe: bool, framework: str) -> int:
     stated = record.integer("etp", "other.args.expert_tensor_parallel_size", "other.expert_tensor_parallel_size")
     if not moe:
         return 1  # Megatron-LM sets and prints it for dense models, too

@@ -16,12 +16,12 @@ from projector.workload.structure import to_mapping
 
 @dataclass(frozen=True, kw_only=True)
 class RowReport:
-    """One row of the input. ``mapped``: ``field=value`` with the key it came from; ``unread``: ``key: words`` that nothing
-    reads.
+    """What an import did with one row of the input. ``mapped``: ``field=value`` with the key it came from; ``unread``:
+    ``key: words`` that nothing reads.
 
-    ``refused``: why the row cannot be projected (the run carries the same text as ``problem``); ``doubts``: stated
-    values that contradict each other but do not stop a projection. ``read``: the figures of a log without its whole
-    configuration, in words; ``missing``: (thing, flag that says it) of what it lacks, and only lacks.
+    ``refused``: why the row cannot be projected (the run carries the same text as ``problem``); ``doubts``: stated values
+    that contradict each other but do not stop a projection. ``read``: the figures of a log without its whole configuration,
+    in words; ``missing``: (thing, flag that states it), where nothing else is wrong.
     """
 
     where: str
@@ -40,12 +40,13 @@ class RowReport:
 
     @property
     def status(self) -> str:
-        """``usable``; ``incomplete`` where nothing is wrong and something is missing that a flag can say; ``refused``."""
+        """Returns ``usable``; ``incomplete`` where something that a flag can state is missing and nothing wrong;
+        ``refused``."""
         return "usable" if self.usable else "incomplete" if self.missing else "refused"
 
     @property
     def flagged(self) -> tuple[str, ...]:
-        """What is missing, by the flag that says it."""
+        """Returns what is missing, by the flag that states it."""
         flags = dict.fromkeys(flag for _, flag in self.missing)
         return tuple(f"{', '.join(name for name, by in self.missing if by == flag)} ({flag})" for flag in flags)
 
@@ -54,7 +55,7 @@ class RowReport:
 class LogRun:
     """One run of a log: the strict run, its report, and the steps behind them (``state`` None without steps).
 
-    ``scale``: seconds of a step for one unit of ``record.value``. ``problems``: contradictions for which it is refused.
+    ``scale``: seconds of a step for one unit of ``record.value``. ``problems``: contradictions for which the run is refused.
     """
 
     run: MeasuredRun
@@ -91,9 +92,9 @@ class IngestReport:
         return sum(row.usable for row in self.rows)
 
     def to_mapping(self) -> dict[str, object]:
-        """The report as plain values, for JSON: a row each with its figures, what is missing of it, and the mistakes."""
+        """Returns the report as plain values, for JSON: figures and missing things of each row, and the mistakes."""
         return {
-            "rows": [_row(run, row) for run, row in zip(self.runs, self.rows, strict=True)],
+            "rows": [_row_mapping(run, row) for run, row in zip(self.runs, self.rows, strict=True)],
             "written": dict(self.written),
             "problems": [
                 {"where": p.where, "key": p.key, "found": str(p.found), "expected": p.expected} for p in self.problems
@@ -102,11 +103,11 @@ class IngestReport:
 
     @property
     def refusals(self) -> Counter[str]:
-        """Reasons with the number of rows that each stops (a row with two reasons counts in both)."""
+        """Counts the rows that each reason stops (a row with two reasons counts in both)."""
         return Counter(reason for row in self.rows for reason in row.refused)
 
 
-def _row(run: MeasuredRun, row: RowReport) -> dict[str, object]:
+def _row_mapping(run: MeasuredRun, row: RowReport) -> dict[str, object]:
     m = run.measured
     return {
         **values(row, "id where status"),

@@ -30,7 +30,7 @@ class Said:
         self._found: dict[str, object] = {}
 
     def add(self, key: str, settings: Mapping[str, object], usual: Mapping[str, object] | None = None) -> None:
-        """``usual``: what the words at ``key`` mean where nothing says otherwise."""
+        """Adds settings of ``key``. ``usual``: what the words at ``key`` mean where nothing states otherwise."""
         for name, value in settings.items():
             before = self._found.setdefault(name, value)
             if before != value:
@@ -44,9 +44,9 @@ class Said:
 
 
 def settings_of(record: Record, gpu: str) -> dict[str, object]:
-    """Fields of ``Recipe``, and names that :mod:`recipe` works out, from all that the record says of them."""
+    """Returns fields of ``Recipe``, and names that :mod:`recipe` works out, from all that the record states of them."""
     said = Said(record)
-    read = {key: found for key in record.values if (found := vocabulary.by_key().get(plain_key(key)))}
+    read = {key: place for key in record.values if (place := vocabulary.by_key().get(plain_key(key)))}
     ranks = {name: i for i, name in enumerate(vocabulary.subjects())}
     order = sorted(read, key=lambda key: (ranks[read[key][0].name], read[key][1]))
     first = [key for key in order if read[key][0].name == "recompute"]
@@ -57,7 +57,7 @@ def settings_of(record: Record, gpu: str) -> dict[str, object]:
 
 
 def plain_key(key: str) -> str:
-    """The key without the section of the record in which it stands."""
+    """Returns the key without the section of the record in which it stands."""
     return key.removeprefix("other.").removeprefix("args.")
 
 
@@ -69,27 +69,27 @@ def _read_words(
         text = spoken(record.get(key))
         if subject.name == "precision":
             text = vocabulary.part_for(text, gpu)
-        found = vocabulary.read(subject.name, text)
-        if text and not found.understood and subject.refused:
+        reading = vocabulary.read(subject.name, text)
+        if text and not reading.understood and subject.refused:
             record.refuse(f"{subject.refused}: {text!r}")
-        elif found.unread:
-            record.leave(key, ", ".join(found.unread))
-        said.add(key, found.settings, found.usual)
+        elif reading.unread:
+            record.leave(key, ", ".join(reading.unread))
+        said.add(key, reading.settings, reading.usual)
 
 
 def spoken(value: object) -> str:
-    """A value of any type as words."""
+    """Returns a value of any type as words."""
     return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value).strip()
 
 
 def _read_arguments(record: Record, said: Said) -> None:
-    names = _names()
+    names = _argument_names()
     stated = [(*names[plain], key) for key in record.values if (plain := plain_key(key)) in names]
     for _, field, kind, key in sorted(stated):
         value = record.get(key)
         typed = _typed(field, kind, value)
         if typed is None:
-            typed, rest = _apart(field, kind, value)
+            typed, rest = _without_bracket(field, kind, value)
             record.leave(key, rest)
         if typed is None:
             continue
@@ -98,34 +98,34 @@ def _read_arguments(record: Record, said: Said) -> None:
             said.add(key, *(({}, {field: typed}) if kind == "otherwise" else ({field: typed},)))
 
 
-def _apart(field: str, kind: str, value: object) -> tuple[object | None, str]:
-    """A value that a field can hold, and the rest of the text behind it."""
+def _without_bracket(field: str, kind: str, value: object) -> tuple[object | None, str]:
+    """Splits a value that a field can hold from the text in brackets behind it."""
     head, bracket, rest = str(value).partition("(")
     typed = _typed(field, kind, head.strip()) if bracket else None
     return (None, str(value)) if typed is None else (typed, f"({rest}")
 
 
 @cache
-def _names() -> dict[str, tuple[int, str, str]]:
-    """By the name of an argument its rank among those of its field, the field, and how its value is meant."""
-    found: dict[str, tuple[int, str, str]] = {}
-    told = about_of(Recipe)
+def _argument_names() -> dict[str, tuple[int, str, str]]:
+    """Maps the name of an argument to its rank among the names of its field, the field, and how the value is meant."""
+    arguments: dict[str, tuple[int, str, str]] = {}
+    about = about_of(Recipe)
     for field in sorted(set(_KINDS) - _DECIDED):
-        declared = (name for names in told[field].names.values() for name in names if "." not in name)
-        own = (field, *declared, *told[field].also)
+        declared = (name for names in about[field].names.values() for name in names if "." not in name)
+        direct = (field, *declared, *about[field].also)
         more = vocabulary.arguments()
         for kind, names in (
-            ("same", own),
+            ("same", direct),
             *((kind, str(more[kind].get(field, "")).split()) for kind in ("opposite", "fp32", "same", "otherwise")),
         ):
             for name in names:
                 if name not in vocabulary.by_key():
-                    found.setdefault(name, (len(found), field, kind))
-    return found
+                    arguments.setdefault(name, (len(arguments), field, kind))
+    return arguments
 
 
 def _typed(field: str, kind: str, value: object) -> object | None:
-    """The value as the field holds it; None where it cannot."""
+    """Returns the value as the field holds it; None where the field cannot."""
     text = _SYNONYMS.get(str(value).lower(), str(value).lower())
     if kind == "fp32":
         return {"fp32": False, "bf16": True}.get(text)

@@ -54,7 +54,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """Steps cut for one reason: how many, the first and last of them (iterations), their median and total time."""
+    """Steps that are cut for one reason: how many, the first and last of them (iterations), their median and total time."""
 
     reason: str
     steps: int
@@ -85,7 +85,7 @@ class SteadyState:
 
 
 def words(cut: Cut) -> str:
-    """A cut in words."""
+    """Returns a cut in words."""
     return f"{cut.steps} {cut.reason} (steps {cut.first} to {cut.last})" if cut.steps > 1 else f"1 {cut.reason}"
 
 
@@ -100,10 +100,10 @@ def steady_state(
     saved: Flags | None = None,
     evaluated: Flags | None = None,
 ) -> SteadyState:
-    """The steady state of step times (or of times per token) in log order; all arrays have one entry a step.
+    """Computes the steady state of step times (or of times per token) in log order; all arrays have one entry a step.
 
-    ``segment`` counts the starts of the job, ``config`` its argument dumps; ``batch`` is 0 where not logged.
-    ``saved``, ``evaluated``: the step follows a checkpoint, an evaluation. Raises :class:`ValueError` without steps.
+    ``segment`` counts the starts of the job, ``config`` its argument dumps; ``batch`` is 0 where not logged. ``saved``,
+    ``evaluated``: the step follows a checkpoint, an evaluation. Raises :class:`ValueError` without steps.
     """
     if not len(values):
         raise ValueError("no steps")
@@ -113,7 +113,7 @@ def steady_state(
     if batch is not None and batch.any():
         last = batch[np.flatnonzero(batch)[-1]]
         _mark(reasons, (batch != last) & (batch != 0), _BATCH)
-    _mark(reasons, _warm_up(values, segment), _WARM)
+    _mark(reasons, _warm_up_flags(values, segment), _WARM)
     for flags, reason in ((skipped, _SKIP), (saved, _SAVE), (evaluated, _EVAL)):
         if flags is not None and (reason == _SKIP or flags.mean() <= _MOST_AFTER):
             _mark(reasons, flags, reason)
@@ -122,7 +122,7 @@ def steady_state(
             break
         reasons[reasons == lifted] = 0
     drift = _drift(values[reasons == 0])
-    _outliers(values, reasons)
+    _mark_outliers(values, reasons)
     numbers = iteration if iteration is not None else np.arange(1, len(values) + 1)
     return _result(values, reasons, numbers, drift)
 
@@ -131,8 +131,8 @@ def _mark(reasons: npt.NDArray[np.uint8], where: Flags, reason: int) -> None:
     reasons[where & (reasons == 0)] = reason
 
 
-def _warm_up(values: Floats, segment: npt.NDArray[Any] | None) -> Flags:
-    """The first steps of each start."""
+def _warm_up_flags(values: Floats, segment: npt.NDArray[Any] | None) -> Flags:
+    """Marks the first steps of each start."""
     steps = len(values)
     flags = np.zeros(steps, dtype=bool)
     bounds = [0, steps] if segment is None else [0, *(np.flatnonzero(np.diff(segment)) + 1), steps]
@@ -144,7 +144,7 @@ def _warm_up(values: Floats, segment: npt.NDArray[Any] | None) -> Flags:
     return flags
 
 
-def _outliers(values: Floats, reasons: npt.NDArray[np.uint8]) -> None:
+def _mark_outliers(values: Floats, reasons: npt.NDArray[np.uint8]) -> None:
     inside = values[reasons == 0]
     middle = float(np.median(inside))
     deviation = np.abs(inside - middle)
@@ -179,12 +179,12 @@ def _result(
 
 
 def _cuts(values: Floats, reasons: npt.NDArray[np.uint8], iteration: npt.NDArray[np.int64]) -> list[Cut]:
-    found = []
+    cuts = []
     for code, reason in enumerate(REASONS):
         where = np.flatnonzero(reasons == code)
         if code and len(where):
             cut, numbers = values[where], iteration[where]
-            found.append(
+            cuts.append(
                 Cut(
                     reason=reason,
                     steps=len(where),
@@ -194,11 +194,11 @@ def _cuts(values: Floats, reasons: npt.NDArray[np.uint8], iteration: npt.NDArray
                     total=float(cut.sum()),
                 )
             )
-    return found
+    return cuts
 
 
 def _bootstrap(values: Floats) -> tuple[float | None, float | None, float | None]:
-    """(low, high, standard error) of the median, from 2000 resamples with a fixed seed; None below three values."""
+    """Returns (low, high, standard error) of the median, from 2000 resamples with a fixed seed; None below three values."""
     if len(values) < LEAST:
         return None, None, None
     medians = resampled(values, _RESAMPLES, 0)

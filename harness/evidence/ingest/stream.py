@@ -50,7 +50,7 @@ class Totals:
 
 
 def is_long(path: Path, most: int | None = None) -> bool:
-    """Whether a file is a CSV of ``most`` bytes, by default of as many as are better not held in memory; of gzip what it
+    """Returns whether a file is a CSV of ``most`` bytes, by default of more than is well held in memory; of gzip, what it
     unpacks to counts."""
     if not is_csv(path) or not path.is_file():
         return False
@@ -58,14 +58,14 @@ def is_long(path: Path, most: int | None = None) -> bool:
     return path.stat().st_size >= most or (path.suffix == ".gz" and _unpacks_to(path, most))
 
 
-def _unpacks_to(path: Path, left: int) -> bool:
+def _unpacks_to(path: Path, remaining: int) -> bool:
     try:
         with gzip.open(path) as data:
-            while left > 0 and (chunk := data.read(_CHUNK)):
-                left -= len(chunk)
+            while remaining > 0 and (chunk := data.read(_CHUNK)):
+                remaining -= len(chunk)
     except (OSError, EOFError, zlib.error):
         return False  # said by whoever reads the table
-    return left <= 0
+    return remaining <= 0
 
 
 def refuse_long(path: Path) -> None:
@@ -79,16 +79,16 @@ def refuse_long(path: Path) -> None:
 def stream(
     path: Path, known: ImportMap, files: Callable[[str], Path] | None, told: Callable[[RowReport], None], header: str
 ) -> Totals:
-    """Convert a CSV; ``told`` gets the report of each row. ``files``: where the run of an id is written, None for nowhere;
+    """Converts a CSV; ``told`` gets the report of each row. ``files``: where the run of an id is written, None for nowhere;
     ``header``: the first line of each file.
 
     Raises :class:`InputError` with the mistakes of the table; then nothing is written.
     """
     table = CsvTable(path, known.columns)
     table.refuse_repeated_ids()
-    groups = _groups(table, known)
+    groups = _gather_groups(table, known)
     totals = Totals()
-    with _outputs(header) as output:
+    with _whole_outputs(header) as output:
         for run, record in converted(table.records(), known, Memory()):
             run = groups.with_switches(run, record)
             row = report_of(run, record)
@@ -100,13 +100,13 @@ def stream(
     return totals
 
 
-def _groups(table: CsvTable, known: ImportMap) -> Groups:
-    """What varies within each group; a table without groups needs no pass for it."""
-    found = Groups()
+def _gather_groups(table: CsvTable, known: ImportMap) -> Groups:
+    """Gathers what varies within each group; a table without groups needs no pass for it."""
+    groups = Groups()
     if "group" in table.keys or known.assign:
         for run, record in converted(table.records(), known, Memory()):
-            found.see(run, record)
-    return found
+            groups.see(run, record)
+    return groups
 
 
 class _Output:
@@ -145,7 +145,7 @@ class _Output:
 
 
 @contextmanager
-def _outputs(header: str) -> Iterator[_Output]:
+def _whole_outputs(header: str) -> Iterator[_Output]:
     output = _Output(header)
     try:
         yield output

@@ -15,7 +15,7 @@ from projector.io.files import MOST_BYTES, read_bytes
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, decompressed where its name ends in ``.gz``. Raises :class:`InputError` when unreadable."""
+    """Returns a file's text, unpacked where its name ends in ``.gz``. Raises :class:`InputError` when unreadable."""
     data = read_bytes(path, "an existing file")
     try:
         return _decoded(_unpacked(data, path) if path.suffix == ".gz" else data)
@@ -26,28 +26,28 @@ def read_text(path: Path) -> str:
 
 
 def _unpacked(data: bytes, path: Path) -> bytes:
-    """As much as a file may have that is not packed: a thousandth of it can pack a gigabyte."""
+    """Unpacks no more than an unpacked file may have: a thousandth of that can pack a gigabyte."""
     with gzip.open(io.BytesIO(data)) as stream:
-        found = stream.read(MOST_BYTES + 1)
-    if len(found) > MOST_BYTES:
+        content = stream.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
         raise InputError([Problem(str(path), "", "a larger table", f"at most {MOST_BYTES >> 20} MiB when unpacked")])
-    return found
+    return content
 
 
 def _decoded(data: bytes) -> str:
-    """UTF-8, or the UTF-16 that spreadsheets export as "Unicode text"; a byte order mark is dropped."""
+    """Decodes UTF-8, or the UTF-16 that spreadsheets export as "Unicode text"; drops a byte order mark."""
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
 
 
 def read_yaml(path: Path) -> object:
-    """Parsed YAML. Raises :class:`InputError` with line and column of a syntax error."""
+    """Parses YAML. Raises :class:`InputError` with line and column of a syntax error."""
     parsed: object = parse_yaml(read_text(path), str(path))
     return parsed
 
 
 def read_records(path: Path) -> list[object]:
-    """Records of a table. A mapping with one list inside (``runs: […]``) gives that list.
+    """Returns the records of a table. A mapping with one list inside (``runs: […]``) gives that list.
 
     Raises :class:`InputError` for an unreadable or empty table, or one that is no list.
     """
@@ -78,7 +78,7 @@ def _parse_json(text: str, path: Path) -> object:
 
 
 def _parse_json_lines(text: str, path: Path, error: InputError) -> object:
-    """One record a line; ``error`` is what stopped the text from being one document."""
+    """Parses one record a line; ``error`` is what stopped the text from being one document."""
     lines = [line for line in text.splitlines() if line.strip()]
     try:
         if len(lines) > 1:

@@ -14,7 +14,7 @@ _PERCENT_OF = re.compile(r"(?:metrics|other)\.memory_pct_of_(\d+)")
 
 
 def out_of_memory(record: Record) -> bool:
-    """The source says that the run failed for lack of memory."""
+    """Returns whether the source says that the run failed for lack of memory."""
     if record.get("other.oom_alloc_gib") is not None:
         return True
     result = record.text("other.result", "metrics.status")
@@ -31,16 +31,16 @@ def measured(
     framework: str,
     from_tflops: Callable[[float], tuple[float, str] | None],
 ) -> Measured:
-    """The figures of one record. ``tokens``: of a step on all GPUs; ``from_tflops``: TFLOP/s/GPU → seconds, formula.
+    """Returns the figures of one record. ``tokens``: of a step on all GPUs; ``from_tflops``: TFLOP/s/GPU → seconds, formula.
 
     Refuses a record with no figure to compare, and one whose step time and tokens/s contradict each other.
     """
     tflops = record.positive("metrics.tflops_per_gpu")
-    peak, kind = _memory(record, framework)
+    peak, kind = _peak_memory(record, framework)
     if out_of_memory(record):
         asked = re.match(r"\d+(?:\.\d+)?(?=$| ?GiB)", record.text("other.oom_alloc_gib"))
         return Measured(status="out-of-memory", failed_allocation_gib=float(asked[0]) if asked else None)
-    step, tgs, derived = _rates(record, gpus)
+    step, tgs, derived = _stated_rates(record, gpus)
     if step is None and tgs is None and tflops and (inverted := from_tflops(tflops)):
         step = inverted[0]
         derived.append(f"step_seconds from TFLOP/s ({inverted[1]})")
@@ -58,14 +58,14 @@ def measured(
         memory_kind=kind,
         # submissions log what their first rank allocated
         memory_rank=0 if framework == "mlperf" and kind == "allocated" else None,
-        samples=_samples(record),
-        rel_std=_spread(record, step),
+        samples=_sample_count(record),
+        rel_std=_relative_deviation(record, step),
         derived=tuple(derived),
     )
 
 
-def _rates(record: Record, gpus: int | None) -> tuple[float | None, float | None, list[str]]:
-    """Step seconds and TGS as stated, in whichever of their units; what the notes call derived stays listed."""
+def _stated_rates(record: Record, gpus: int | None) -> tuple[float | None, float | None, list[str]]:
+    """Returns step seconds and TGS as stated, in whichever of their units; what the notes call derived stays listed."""
     derived: list[str] = []
     ms, seconds = record.number("metrics.iteration_ms"), record.number("metrics.step_seconds")
     step = seconds if seconds else (ms / 1000 if ms else None)
@@ -103,13 +103,13 @@ def _check(record: Record, step: float | None, tgs: float | None, gpus: int | No
 _KINDS = ("allocated", "reserved", "device")
 
 
-def _memory(record: Record, framework: str) -> tuple[float | None, str | None]:
-    """Peak memory in GiB and what the number counts, from the note or from what the framework prints.
+def _peak_memory(record: Record, framework: str) -> tuple[float | None, str | None]:
+    """Returns peak memory in GiB and what the number counts, from the note or from what the framework prints.
 
     Logs call GiB "GB" (bytes / 2**30): torchtitan, Megatron (MB = 2**20), Primus and nvidia-smi all do.
     """
     peak = record.positive("metrics.memory_gb")
-    if peak is None and (share := _share(record)):
+    if peak is None and (share := _memory_of_share(record)):
         return share, "device"
     stated = record.text("metrics.memory_kind").lower()
     note = f"{record.values.get('note', '')} {record.values.get('source', '')}".lower()
@@ -132,24 +132,24 @@ def _memory(record: Record, framework: str) -> tuple[float | None, str | None]:
     return peak, "allocated" if framework == "mlperf" else None
 
 
-def _share(record: Record) -> float | None:
-    """GiB from a percentage of a stated capacity (``memory_pct_of_288``: of the 288 GiB that the tools report)."""
+def _memory_of_share(record: Record) -> float | None:
+    """Computes GiB from a percentage of a stated capacity (``memory_pct_of_288``: of the 288 GiB that the tools report)."""
     for key in record.values:
-        if "memory_pct_of_" in key and (found := _PERCENT_OF.fullmatch(key)):
+        if "memory_pct_of_" in key and (match := _PERCENT_OF.fullmatch(key)):
             percent = record.positive(key)
-            return round(percent / 100 * int(found[1]), 3) if percent else None
+            return round(percent / 100 * int(match[1]), 3) if percent else None
     return None
 
 
-def _samples(record: Record) -> int | None:
+def _sample_count(record: Record) -> int | None:
     stated = record.integer("metrics.samples")
     if stated is not None:
         return stated
     return record.integer("other.step_count_in_log", "other.iterations")
 
 
-def _spread(record: Record, step: float | None) -> float | None:
-    """Relative standard deviation between repeated runs, where the source gives the median of each."""
+def _relative_deviation(record: Record, step: float | None) -> float | None:
+    """Returns the relative standard deviation between repeated runs, where the source gives the median of each."""
     stated = record.number("metrics.rel_std")
     if stated is not None:
         return stated
