@@ -102,14 +102,14 @@ def _fingerprint(run: MeasuredRun) -> tuple[object, ...] | None:
     return run.gpu, run.gpus, recipe.seq_length, recipe.global_batch_size, f"{step:.6g}"
 
 
-def _with_folder(found: Converted, path: Path) -> Converted:
+def _with_folder(converted_log: Converted, path: Path) -> Converted:
     """Returns the runs of a log with the folder's name before theirs."""
     folder = re.sub(r"[^\w.-]+", "-", path.resolve().parent.name).strip("-")
     logs = tuple(
         replace(
             log, run=replace(log.run, id=f"{folder}-{log.run.id}"), row=replace(log.row, id=f"{folder}-{log.row.id}")
         )
-        for log in found.logs
+        for log in converted_log.logs
     )
     return Converted(runs=tuple(log.run for log in logs), rows=tuple(log.row for log in logs), logs=logs)
 

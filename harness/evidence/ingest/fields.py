@@ -54,7 +54,7 @@ def _container(text: str) -> str:
         r"(?:nemo|release|nv|maxtext[-_ ]v?|pytorch[: ]|:v|image v|\bv|container)\s*(2\d)\.(\d\d?)\b", text, re.I
     )
     bare = re.fullmatch(r"\s*v?(2[2-9])\.(\d\d?)(?:\.\d+)?\s*", text)
-    return max((_month(found[1], found[2]) for found in ([bare] if bare else named)), default="")
+    return max((_month(match[1], match[2]) for match in ([bare] if bare else named)), default="")
 
 
 def _dated(text: str, way: str) -> str:

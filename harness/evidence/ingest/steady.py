@@ -162,17 +162,17 @@ def _drift(values: Floats) -> float | None:
 def _result(
     values: Floats, reasons: npt.NDArray[np.uint8], iteration: npt.NDArray[np.int64], drift: float | None
 ) -> SteadyState:
-    kept = values[reasons == 0]
-    low, high, spread = _bootstrap(kept)
-    middle = float(np.median(kept))
+    steady = values[reasons == 0]
+    low, high, spread = _bootstrap(steady)
+    middle = float(np.median(steady))
     return SteadyState(
         value=middle,
-        mean=float(kept.mean()),
+        mean=float(steady.mean()),
         low=low,
         high=high,
         rel_std=None if spread is None else round(spread / middle, 6),
         drift=drift,
-        kept=len(kept),
+        kept=len(steady),
         reasons=reasons,
         cuts=tuple(_cuts(values, reasons, iteration)),
     )

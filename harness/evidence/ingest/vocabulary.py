@@ -104,17 +104,17 @@ def read(subject: str, text: str) -> Reading:
     rest_of_text = text[:_LONGEST]
     for pattern, hard, soft in subjects()[subject].words:
 
-        def take(found: re.Match[str], hard: Mapping[str, object] = hard, soft: Mapping[str, object] = soft) -> str:
+        def take(match: re.Match[str], hard: Mapping[str, object] = hard, soft: Mapping[str, object] = soft) -> str:
             nonlocal understood
-            said = {name: _filled(name, value, found) for name, value in hard.items()}
-            if _means_another(found) or any(_contradicts(settings.get(name), value) for name, value in said.items()):
-                return found[0]
+            said = {name: _filled(name, value, match) for name, value in hard.items()}
+            if _means_another(match) or any(_contradicts(settings.get(name), value) for name, value in said.items()):
+                return match[0]
             if said.pop("unmodelled", False):
-                unread_words.append(found[0])
+                unread_words.append(match[0])
             for name, value in said.items():
                 settings[name] = _merged(settings.get(name), value)
             for name, value in soft.items():
-                usual.setdefault(name, _filled(name, value, found))
+                usual.setdefault(name, _filled(name, value, match))
             understood = understood or bool(said or soft)
             return _TAKEN
 
@@ -138,10 +138,10 @@ def unread(text: str, names: Collection[str] = ()) -> Iterator[str]:
     """Yields the unread words of a text, adjacent ones together. ``names``: words that count as read."""
     for part in text.split(_TAKEN.strip()):
         words = (word.rstrip(".") for word in _WORD.findall(part))
-        left = [word for word in words if word.lower() not in common() and not _FILE_NAME.fullmatch(word)]
-        left = [word for word in left if not (names and all(map(names.__contains__, _LETTERS.findall(word.lower()))))]
-        if left:
-            yield " ".join(left)
+        rest = [word for word in words if word.lower() not in common() and not _FILE_NAME.fullmatch(word)]
+        rest = [word for word in rest if not (names and all(map(names.__contains__, _LETTERS.findall(word.lower()))))]
+        if rest:
+            yield " ".join(rest)
 
 
 @cache

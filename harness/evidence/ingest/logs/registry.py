@@ -65,7 +65,7 @@ def detect(source: Source) -> str | None:
 def _leading(counts: Counter[str]) -> str | None:
     """Returns the first of :data:`LINES` with nearly most lines: one line more of another may be that the log was cut."""
     least = _NEARLY * max(counts.values(), default=0)
-    return next((each.NAME for each in LINES if counts[each.NAME] >= least), None) if counts else None
+    return next((known.NAME for known in LINES if counts[known.NAME] >= least), None) if counts else None
 
 
 def events_of(source: Source, name: str) -> Iterator[Event]:

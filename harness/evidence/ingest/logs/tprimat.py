@@ -79,14 +79,14 @@ def _read_facts(document: Mapping[str, Any], name: str) -> Iterator[Event]:
         section(document, "parallelism_config").get("strategy_name"),
         section(document, "training_config").get("parallel_strategy"),
     )
-    strategy = next((str(each) for each in strategies if str(each or "").lower() not in _NAMELESS), None)
+    strategy = next((str(word) for word in strategies if str(word or "").lower() not in _NAMELESS), None)
     if strategy is not None:
         yield Fact("strategy", strategy, 1)
     gpu = section(document, "gpu_info")
     if isinstance(gpu.get("device_name"), str):
         yield Fact("gpu", gpu["device_name"], 1)
     stated = (gpu.get("software_stack"), document.get("platform"))
-    trainer = next((_TRAINERS[str(each)] for each in stated if str(each) in _TRAINERS), None)
+    trainer = next((_TRAINERS[str(word)] for word in stated if str(word) in _TRAINERS), None)
     if "primus" in str(document.get("source", "")):
         trainer = "primus"
     if trainer is not None:
@@ -117,13 +117,13 @@ def _step_memory(document: Mapping[str, Any]) -> list[float]:
     """Returns the GB of each step: of the fullest GPU where GPUs are told apart."""
     by_gpu = _step_list(document, "memory_per_gpu")
     if by_gpu and all(isinstance(step, Sequence) and not isinstance(step, str) and step for step in by_gpu):
-        return [max((positive(each) or 0.0) for each in step) for step in by_gpu]
-    return [positive(each) or 0.0 for each in _step_list(document, "memory_values")]
+        return [max((positive(used) or 0.0) for used in step) for step in by_gpu]
+    return [positive(used) or 0.0 for used in _step_list(document, "memory_values")]
 
 
 def _curves(document: Mapping[str, Any]) -> Iterator[Event]:
-    rates = [positive(each) or 0.0 for each in _step_list(document, "learning_rates")]
-    for name, values in (("learning rate", rates), ("memory", [each * _GB for each in _step_memory(document)])):
+    rates = [positive(value) or 0.0 for value in _step_list(document, "learning_rates")]
+    for name, values in (("learning rate", rates), ("memory", [value * _GB for value in _step_memory(document)])):
         if any(values):
             yield Curve(name, tuple(values), 1)
 
