@@ -1,4 +1,4 @@
-"""Arithmetic of a shell: whole numbers of 64 bits, C's operators, names that stand for variables.
+"""Evaluates a shell's arithmetic: whole numbers of 64 bits, C's operators, names that stand for variables.
 
 Grammar: bash reference manual, "Shell Arithmetic".
 """
@@ -18,14 +18,14 @@ _BINARY = (
     ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<=", ">=", "<", ">"),
     ("<<", ">>"), ("+", "-"), ("*", "/", "%"),
 )  # fmt: skip
-_ASSIGN = ("=", "+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "|=", "^=", "**=")
+_ASSIGNMENTS = ("=", "+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "|=", "^=", "**=")
 _DEEPEST = 40
 _Value = int | str
-"""A number, or the text of marks that decide it."""
+"""A value is a number, or the text of the marks that decide it."""
 
 
 class NotANumber(ValueError):
-    """Text that is no arithmetic expression."""
+    """Is raised for text that is no arithmetic expression."""
 
 
 class Arithmetic:
@@ -38,7 +38,7 @@ class Arithmetic:
         self._depth = 0
 
     def value(self, text: str, depth: int = 0) -> _Value:
-        """The value of ``text``; marks where something unknown decides it. Raises :class:`NotANumber`."""
+        """Returns the value of ``text``; marks where something unknown decides it. Raises :class:`NotANumber`."""
         if depth > _DEEPEST:
             raise NotANumber(text)
         saved = self._tokens, self._at, self._depth
@@ -46,10 +46,10 @@ class Arithmetic:
         try:
             if not self._tokens:
                 return 0
-            found = self._comma()
+            result = self._comma()
             if self._at != len(self._tokens):
                 raise NotANumber(text)
-            return found
+            return result
         finally:
             self._tokens, self._at, self._depth = saved
 
@@ -65,21 +65,21 @@ class Arithmetic:
         return ""
 
     def _comma(self) -> _Value:
-        found = self._assignment()
+        value = self._assignment()
         while self._take(","):
-            found = self._assignment()
-        return found
+            value = self._assignment()
+        return value
 
     def _assignment(self) -> _Value:
         if self._at + 1 < len(self._tokens) and self._tokens[self._at][0] == "name":
             kind, operator = self._tokens[self._at + 1]
-            if kind == "operator" and operator in _ASSIGN:
+            if kind == "operator" and operator in _ASSIGNMENTS:
                 name = self._tokens[self._at][1]
                 self._at += 2
                 right = self._assignment()
-                found = right if operator == "=" else self._combined(operator[:-1], self._variable(name), right)
-                self._write(name, str(found))
-                return found
+                value = right if operator == "=" else self._combined(operator[:-1], self._variable(name), right)
+                self._write(name, str(value))
+                return value
         return self._ternary()
 
     def _ternary(self) -> _Value:
@@ -97,10 +97,10 @@ class Arithmetic:
     def _binary(self, level: int) -> _Value:
         if level == len(_BINARY):
             return self._power()
-        found = self._binary(level + 1)
+        value = self._binary(level + 1)
         while operator := self._take(*_BINARY[level]):
-            found = self._combined(operator, found, self._binary(level + 1))
-        return found
+            value = self._combined(operator, value, self._binary(level + 1))
+        return value
 
     def _power(self) -> _Value:
         base = self._unary()
@@ -115,7 +115,7 @@ class Arithmetic:
             if kind != "name":
                 return self._unary()
             self._at += 1
-            return self._stepped(name, operator)
+            return self._step_variable(name, operator)
         value = self._unary()
         if isinstance(value, str):
             return value
@@ -123,10 +123,10 @@ class Arithmetic:
 
     def _primary(self) -> _Value:
         if self._take("("):
-            found = self._comma()
+            value = self._comma()
             if not self._take(")"):
                 raise NotANumber("(")
-            return found
+            return value
         if self._at >= len(self._tokens):
             raise NotANumber("nothing")
         kind, word = self._tokens[self._at]
@@ -146,13 +146,13 @@ class Arithmetic:
         operator = self._take("++", "--")
         before = self._variable(word)
         if operator:
-            self._stepped(word, operator)
+            self._step_variable(word, operator)
         return before
 
-    def _stepped(self, name: str, operator: str) -> _Value:
-        found = self._combined(operator[0], self._variable(name), 1)
-        self._write(name, str(found))
-        return found
+    def _step_variable(self, name: str, operator: str) -> _Value:
+        value = self._combined(operator[0], self._variable(name), 1)
+        self._write(name, str(value))
+        return value
 
     def _variable(self, name: str) -> _Value:
         text = self._read(name).strip()
@@ -161,20 +161,20 @@ class Arithmetic:
     def _combined(self, operator: str, left: _Value, right: _Value) -> _Value:
         if isinstance(left, str) or isinstance(right, str):
             return self._join(f"{left}{right}")
-        return (_apply(operator, left, right) + 2**63) % 2**64 - 2**63
+        return (_apply_operator(operator, left, right) + 2**63) % 2**64 - 2**63
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    tokens: list[tuple[str, str]] = []
     at = 0
     bare = text.replace("\\\n", " ").replace('"', "").rstrip()
     while at < len(bare):
         match = _TOKEN.match(bare, at)
-        if match is None or len(found) > 2000:
+        if match is None or len(tokens) > 2000:
             raise NotANumber(MARK.sub("?", text)[:100])
         at = match.end()
-        found.append((str(match.lastgroup), match[str(match.lastgroup)]))
-    return found
+        tokens.append((str(match.lastgroup), match[str(match.lastgroup)]))
+    return tokens
 
 
 def _number(word: str) -> int:
@@ -189,7 +189,7 @@ def _number(word: str) -> int:
         raise NotANumber(word) from None
 
 
-def _apply(operator: str, left: int, right: int) -> int:
+def _apply_operator(operator: str, left: int, right: int) -> int:
     if operator in ("/", "%"):
         if right == 0:
             raise NotANumber("division by zero")

@@ -1,4 +1,4 @@
-"""``x=…``, ``x+=…``, arrays, and ``export``, ``local``, ``declare``, ``readonly``."""
+"""Evaluates ``x=…``, ``x+=…``, arrays, and ``export``, ``local``, ``declare``, ``readonly``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEAD = re.compile(r"([A-Za-z_]\w*)(\[(?:[^\[\]]|\[[^\]]*\])*\])?(\+?=)", re.DOT
 
 
 def assign(machine: Machine, source: Source, node: Node, state: State) -> bool:
-    """Evaluates one assignment of the tree."""
+    """Evaluates one assignment node of the syntax tree; always returns True."""
     array = next((child for child in node.children if child.type == "array"), None)
     text = text_of(source, node)
     head = _HEAD.match(text)
@@ -29,12 +29,12 @@ def assign(machine: Machine, source: Source, node: Node, state: State) -> bool:
         assign_text(machine, text, state)
         return True
     items = [child for child in array.children[1:-1] if child.type not in ("comment", "\n")]
-    _array(machine, head[1], head[3] == "+=", adjacent(source, items), state)
+    _assign_array(machine, head[1], head[3] == "+=", adjacent(source, items), state)
     return True
 
 
 def assign_text(machine: Machine, text: str, state: State) -> None:
-    """``name=value``, ``name+=value`` or ``name[key]=value``; the value one word as the script has it."""
+    """Evaluates ``name=value``, ``name+=value`` or ``name[key]=value``; the value is one unexpanded word of the script."""
     head = _HEAD.match(text)
     if head is None:
         return
@@ -47,7 +47,7 @@ def assign_text(machine: Machine, text: str, state: State) -> None:
         state.set_element(name, key, value, append=append)
         return
     if not is_known(value):
-        value = _settled(machine, name, value, state)
+        value = _caller_value(machine, name, value, state)
     before = state.variables.get(name, "")
     if append and isinstance(before, str):
         added = machine.parameters(state).arithmetic(f"({before or 0})+({value})") or value
@@ -59,8 +59,8 @@ def assign_text(machine: Machine, text: str, state: State) -> None:
     state.set(name, value)
 
 
-def _settled(machine: Machine, name: str, value: str, state: State) -> str:
-    """A value that only a run knows: the caller's, where the environment gives this variable, else settled by it."""
+def _caller_value(machine: Machine, name: str, value: str, state: State) -> str:
+    """Replaces a value that only a run knows by the caller's for ``name``, else by a mark which ``--env name=…`` settles."""
     items = machine.unknowns.within(value)
     if MARK.sub("", value) or any(item.unset or item.settle or item.plain for item in items):
         return value
@@ -70,7 +70,7 @@ def _settled(machine: Machine, name: str, value: str, state: State) -> str:
     return machine.unknowns.mark(*(dataclasses.replace(item, settle=f"--env {name}=…") for item in items))
 
 
-def _array(machine: Machine, name: str, append: bool, texts: list[str], state: State) -> None:
+def _assign_array(machine: Machine, name: str, append: bool, texts: list[str], state: State) -> None:
     before = state.variables.get(name)
     keyed = isinstance(before, dict)
     items: list[str] = []
@@ -85,36 +85,36 @@ def _array(machine: Machine, name: str, append: bool, texts: list[str], state: S
         state.variables[name] = {**(before if append and isinstance(before, dict) else {}), **pairs}
         return
     old = list(before) if isinstance(before, list) else [before] if isinstance(before, str) else []
-    made: Value = [*(old if append else []), *items]
-    state.variables[name] = made
+    elements: Value = [*(old if append else []), *items]
+    state.variables[name] = elements
     for key, value in pairs.items():
         state.set_element(name, key, value)
 
 
 def declare(machine: Machine, source: Source, node: Node, state: State) -> bool:
-    """``export``, ``local``, ``declare``, ``typeset`` and ``readonly``, with or without values."""
+    """Evaluates ``export``, ``local``, ``declare``, ``typeset`` and ``readonly``, with or without values."""
     kind = node.children[0].type
     flags = ""
     for child in node.children[1:]:
         text = text_of(source, child)
         if child.type == "variable_assignment":
             name = text_of(source, child.children[0]).partition("[")[0]
-            _prepare(kind, flags, name, state)
+            _apply_flags(kind, flags, name, state)
             assign(machine, source, child, state)
             _export(kind, flags, name, state)
         elif text.startswith("-") and child.type in ("word", "number"):
             flags += text
         elif child.type not in ("comment", ";"):
             for word in machine.fields(text, state):
-                _word(kind, flags, word, state)
+                _declare_word(kind, flags, word, state)
     return True
 
 
-def _word(kind: str, flags: str, word: str, state: State) -> None:
+def _declare_word(kind: str, flags: str, word: str, state: State) -> None:
     name, equals, value = word.partition("=")
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
         return
-    _prepare(kind, flags, name, state)
+    _apply_flags(kind, flags, name, state)
     if equals:
         state.set(name, value)
     elif kind in ("local", "declare", "typeset") and "A" in flags:
@@ -126,7 +126,7 @@ def _word(kind: str, flags: str, word: str, state: State) -> None:
     _export(kind, flags, name, state)
 
 
-def _prepare(kind: str, flags: str, name: str, state: State) -> None:
+def _apply_flags(kind: str, flags: str, name: str, state: State) -> None:
     if kind in ("local", "declare", "typeset") and state.local and "g" not in flags:
         state.local[-1].setdefault(name, state.variables.get(name))
         if kind == "local" or "A" in flags:

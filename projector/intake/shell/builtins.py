@@ -1,4 +1,4 @@
-"""Commands that a shell carries out itself."""
+"""Evaluates the commands that a shell carries out itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from projector.intake.shell.machine import Machine
 
 #: Sourced files that prepare a machine and say nothing about a training.
-_PREPARES = re.compile(
+_PREPARES_MACHINE = re.compile(
     r"bashrc|profile|activate|conda|modules?\b|lmod|/etc/|set_?env|setvars|spack|nvm|hpcx|venv|virtualenv|/opt/|cuda|"
     r"env/bin|mamba|rocm|ascend|cann|oneapi|proxy|secret|token|credential|\.env$|nccl|wandb|utils?\.sh|log(ging)?\.sh",
     re.IGNORECASE,
@@ -81,7 +81,7 @@ def _source(machine: Machine, argv: list[str], state: State) -> Verdict:
     text = machine.files.read(path, state)
     shown = machine.unknowns.shown(path)
     if text is None:
-        prepares = _PREPARES.search(shown) and not re.search(r"(model|train|config|param|args|hyper)", shown)
+        prepares = _PREPARES_MACHINE.search(shown) and not re.search(r"(model|train|config|param|args|hyper)", shown)
         if not prepares:
             machine.absent[shown] = None
             state.missing.append(shown)
@@ -183,7 +183,7 @@ def _getopts(_: Machine, argv: list[str], state: State) -> Verdict:
     return True
 
 
-def _unaliased(machine: Machine, argv: list[str], state: State) -> Verdict:
+def _command_or_exec(machine: Machine, argv: list[str], state: State) -> Verdict:
     rest = argv[1:]
     if argv[0] == "command" and rest and rest[0] in ("-v", "-V"):
         name = rest[-1]
@@ -205,7 +205,7 @@ BUILTINS: dict[str, Callable[[Machine, list[str], State], Verdict]] = {
     **dict.fromkeys(("cd", "pushd"), _cd),
     **dict.fromkeys(("source", "."), _source),
     **dict.fromkeys(("mapfile", "readarray"), _mapfile),
-    **dict.fromkeys(("command", "builtin", "exec"), _unaliased),
+    **dict.fromkeys(("command", "builtin", "exec"), _command_or_exec),
     **dict.fromkeys(("true", ":", "trap", "wait"), lambda *_: True),
     "false": lambda *_: False,
     "shift": _shift,

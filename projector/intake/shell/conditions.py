@@ -1,4 +1,4 @@
-"""``[ … ]``, ``test`` and ``[[ … ]]``: true, false, or what decides it.
+"""Evaluates ``[ … ]``, ``test`` and ``[[ … ]]``: to true, to false, or to what decides the condition.
 
 Bash reference manual, "Bash Conditional Expressions". A variable that is not set counts as empty, as in a shell; files
 are known only where the script wrote them.
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class Undecided:
-    """A condition that only the run settles: ``text`` for people and to decide it the same way everywhere."""
+    """A condition that only a run settles. ``text`` shows it to people, and conditions of one text are decided alike;
+    ``files``: it depends on files alone; ``opposite``: the condition stands negated."""
 
     def __init__(self, text: str, *, files: bool = False, opposite: bool = False) -> None:
         self.text, self.files, self.opposite = text, files, opposite
@@ -30,8 +31,8 @@ class Undecided:
 
 Verdict = bool | Undecided
 
-_FILES = frozenset(("-f", "-d", "-e", "-s", "-r", "-w", "-x", "-L", "-h", "-b", "-c", "-p", "-S", "-t"))
-_NUMBERS: dict[str, Callable[[int, int], bool]] = {
+_FILE_TESTS = frozenset(("-f", "-d", "-e", "-s", "-r", "-w", "-x", "-L", "-h", "-b", "-c", "-p", "-S", "-t"))
+_NUMBER_TESTS: dict[str, Callable[[int, int], bool]] = {
     "-eq": lambda a, b: a == b,
     "-ne": lambda a, b: a != b,
     "-lt": lambda a, b: a < b,
@@ -40,7 +41,7 @@ _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-ge": lambda a, b: a >= b,
 }
 _COMPOUND = ("binary_expression", "unary_expression", "parenthesized_expression", "test_command", "negated_command")
-_COMPARE = ("=", "==", "!=", "=~", "<", ">", *_NUMBERS, "-nt", "-ot", "-ef")
+_COMPARE = ("=", "==", "!=", "=~", "<", ">", *_NUMBER_TESTS, "-nt", "-ot", "-ef")
 
 
 def negated(verdict: Verdict) -> Verdict:
@@ -50,7 +51,7 @@ def negated(verdict: Verdict) -> Verdict:
 
 
 class _Test:
-    """Recursive descent over the expanded words of one test. ``double``: of ``[[``, where right sides are patterns."""
+    """Parses the expanded words of one test by recursive descent. ``double``: of ``[[``, where right sides are patterns."""
 
     def __init__(self, machine: Machine, items: list[str], state: State, double: bool) -> None:
         self.machine, self.items, self.state, self.double = machine, items, state, double
@@ -61,20 +62,20 @@ class _Test:
         return self.items[position] if position < len(self.items) else ""
 
     def either(self) -> Verdict:
-        found = self.both()
+        verdict = self.both()
         while self._peek() in (("||",) if self.double else ("-o",)) and self.at < len(self.items):
             self.at += 1
             right = self.both()
-            found = combined(found, right, any_=True)
-        return found
+            verdict = combined(verdict, right, any_=True)
+        return verdict
 
     def both(self) -> Verdict:
-        found = self.one()
+        verdict = self.one()
         while self._peek() in (("&&",) if self.double else ("-a",)) and self.at < len(self.items):
             self.at += 1
             right = self.one()
-            found = combined(found, right, any_=False)
-        return found
+            verdict = combined(verdict, right, any_=False)
+        return verdict
 
     def one(self) -> Verdict:
         word = self._peek()
@@ -83,15 +84,15 @@ class _Test:
         if self._peek(1) in _COMPARE and self.at + 2 < len(self.items):
             left, operator, right = word, self._peek(1), self._peek(2)
             self.at += 3
-            return self._compared(left, operator, right)
+            return self._compare(left, operator, right)
         if word == "!" and self.at + 1 < len(self.items):
             self.at += 1
             return negated(self.one())
         if word == "(" and self.at + 1 < len(self.items):
             self.at += 1
-            found = self.either()
+            verdict = self.either()
             self.at += 1
-            return found
+            return verdict
         if re.fullmatch(r"-[a-zA-Z]", word) and self.at + 1 < len(self.items):
             self.at += 2
             return self._unary(word, self.items[self.at - 1])
@@ -113,7 +114,7 @@ class _Test:
             return negated(self._nonempty(text))
         if operator == "-v":
             return self.machine.parameters(self.state).is_set(self.unknowns.as_shell(text))
-        if operator in _FILES:
+        if operator in _FILE_TESTS:
             if not self.unknowns.as_shell(text):
                 return False
             files = self.machine.files
@@ -122,11 +123,11 @@ class _Test:
             return Undecided(self.unknowns.shown(f"{operator} {text}"), files=True)
         return self._undecided(f"{operator} {text}")
 
-    def _compared(self, left: str, operator: str, right: str) -> Verdict:
+    def _compare(self, left: str, operator: str, right: str) -> Verdict:
         shown = f"{left} {operator} {right}"
         left, right = self.unknowns.judge(left), self.unknowns.judge(right)
-        if operator in _NUMBERS:
-            return self._numbers(left, operator, right, shown)
+        if operator in _NUMBER_TESTS:
+            return self._compare_numbers(left, operator, right, shown)
         if operator in ("-nt", "-ot", "-ef"):
             return Undecided(self.unknowns.shown(shown), files=True)
         if not is_known(left) or not is_known(right):
@@ -134,7 +135,7 @@ class _Test:
                 return negated(self._undecided(f"{left} == {right}"))
             return self._undecided(f"{left} {'==' if operator == '=' else operator} {right}")
         if operator == "=~":
-            groups = _searched(right, left)
+            groups = _regex_groups(right, left)
             self.state.set("BASH_REMATCH", groups)
             return bool(groups)
         if operator in ("<", ">"):
@@ -143,7 +144,7 @@ class _Test:
         same = patterns.matches(left, right) if self.double else left == plain
         return same if operator != "!=" else not same
 
-    def _numbers(self, left: str, operator: str, right: str, shown: str) -> Verdict:
+    def _compare_numbers(self, left: str, operator: str, right: str, shown: str) -> Verdict:
         values = []
         for text in (left, right):
             bare = text.strip()
@@ -158,14 +159,14 @@ class _Test:
                 values.append(int(number))
             else:
                 return False  # "integer expression expected": an error is not true
-        return _NUMBERS[operator](*values)
+        return _NUMBER_TESTS[operator](*values)
 
     def _undecided(self, text: str) -> Undecided:
         return Undecided(self.unknowns.shown(text))
 
 
 def combined(left: Verdict, right: Verdict, *, any_: bool) -> Verdict:
-    """``left || right`` (``any_``) or ``left && right``, where either may be undecided."""
+    """Returns ``left || right`` (``any_``) or ``left && right``, where either may be undecided."""
     for verdict, other in ((left, right), (right, left)):
         if isinstance(verdict, bool):
             return verdict if verdict == any_ else other
@@ -175,30 +176,30 @@ def combined(left: Verdict, right: Verdict, *, any_: bool) -> Verdict:
     return Undecided(f" {'||' if any_ else '&&'} ".join(texts), files=left.files and right.files)
 
 
-def _searched(pattern: str, text: str) -> list[str]:
-    """What ``pattern`` found in ``text`` and its groups, as ``BASH_REMATCH`` holds them; empty: nothing."""
+def _regex_groups(pattern: str, text: str) -> list[str]:
+    """Returns the match of ``pattern`` in ``text`` and its groups, as ``BASH_REMATCH`` holds them; empty without a match."""
     try:
-        found = patterns.searchable(patterns.classes(pattern), len(text)).search(text)
+        match = patterns.searchable(patterns.classes(pattern), len(text)).search(text)
     except re.error:
         return []
-    return [found[0], *(group or "" for group in found.groups())] if found else []
+    return [match[0], *(group or "" for group in match.groups())] if match else []
 
 
 def tested(machine: Machine, items: list[str], state: State, *, double: bool) -> Verdict:
-    """The verdict of expanded words between the brackets; ``double``: of ``[[``."""
+    """Returns the verdict of the expanded words between the brackets; ``double``: the brackets are ``[[``."""
     if not double and len(items) == 1:
         items = ["-n", items[0]]
     elif not double and len(items) == 2 and items[0] == "!":
         items = ["-z", items[1]]
     test = _Test(machine, items, state, double)
-    found = test.either()
+    verdict = test.either()
     if test.at < len(test.items):
         return Undecided(machine.unknowns.shown(" ".join(items)))
-    return found
+    return verdict
 
 
 def bracketed(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
-    """``[ … ]`` and ``[[ … ]]`` of the tree."""
+    """Evaluates a ``[ … ]``, ``[[ … ]]`` or ``(( … ))`` node of the syntax tree."""
     double = node.children[0].type == "[["
     if node.children[0].type == "((":
         return machine.arithmetic_test(text_of(source, node).strip()[2:-2], state)
@@ -219,8 +220,8 @@ def bracketed(machine: Machine, source: Source, node: Node, state: State) -> Ver
             items.append(machine.parameters(state).pattern(text))
         elif double and before == "=~":
             pieces = words.lex(text.replace("\\", "\\\\"), machine.parameters(state))
-            plain = (re.escape(each.text) if each.quoted and each.text != "\\" else each.text for each in pieces)
-            items.append("".join(plain))
+            escaped = (re.escape(piece.text) if piece.quoted and piece.text != "\\" else piece.text for piece in pieces)
+            items.append("".join(escaped))
         elif double:
             items.append(machine.single(text, state))
         else:
@@ -229,7 +230,7 @@ def bracketed(machine: Machine, source: Source, node: Node, state: State) -> Ver
 
 
 def _leaves(node: Node) -> list[Node]:
-    found: list[Node] = []
+    leaves: list[Node] = []
     for child in node.children:
-        found += _leaves(child) if child.type in _COMPOUND else [child]
-    return [leaf for leaf in found if leaf.end_byte > leaf.start_byte]
+        leaves += _leaves(child) if child.type in _COMPOUND else [child]
+    return [leaf for leaf in leaves if leaf.end_byte > leaf.start_byte]

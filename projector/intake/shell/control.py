@@ -1,10 +1,10 @@
-"""Ways in which a shell leaves what it is doing, and the bounds of an evaluation."""
+"""Exceptions that carry the jumps of a shell, and those that end an evaluation."""
 
 from __future__ import annotations
 
 
 class Exit(Exception):
-    """``exit``: the script ends. ``code``: None where it is not known."""
+    """Is raised by ``exit``, which ends the script. ``code``: None where it is not known."""
 
     def __init__(self, code: int | None, why: str = "") -> None:
         self.code, self.why = code, why
@@ -12,7 +12,7 @@ class Exit(Exception):
 
 
 class Return(Exception):
-    """``return`` of a function or a sourced file; true for 0."""
+    """Is raised by ``return`` in a function or a sourced file. ``fine``: the status is 0."""
 
     def __init__(self, fine: bool) -> None:
         self.fine = fine
@@ -26,19 +26,19 @@ class _Loop(Exception):
 
 
 class Break(_Loop):
-    """``break n``."""
+    """Is raised by ``break n``, which leaves ``levels`` loops."""
 
 
 class Continue(_Loop):
-    """``continue n``."""
+    """Is raised by ``continue n``, which goes on with the next round of the ``levels``-th loop."""
 
 
 class TooLong(Exception):
-    """The script does more than anybody would wait for."""
+    """Is raised where a script does more than anybody would wait for."""
 
 
 class Unreadable(Exception):
-    """A line that is not shell, or no shell that the grammar knows; ``expected``: what should stand there."""
+    """Is raised for a line that is not shell, or not as the grammar knows it; ``expected``: what should stand there."""
 
     def __init__(self, where: str, line: int, text: str, expected: str = "") -> None:
         self.where, self.line, self.text, self.expected = where, line, text, expected

@@ -1,4 +1,4 @@
-"""Every way that a script can go when conditions depend on the machine, and what each of them launches."""
+"""Follows every way that a script can go where conditions depend on the machine, and notes what each way launches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_COMMANDS = 40_000  # of all ways together: more is a program in shell, and
 
 
 class _Choices:
-    """Settles open conditions: as ``wanted`` says, the first way (false) beyond it; remembers what it was asked."""
+    """Settles open conditions in turn as ``wanted`` says, with False beyond its end; ``asked`` keeps every decision."""
 
     def __init__(self, wanted: Sequence[bool]) -> None:
         self.wanted = wanted
@@ -43,27 +43,27 @@ def commands(
     node_gpus: int | None = None,
     read: Callable[[Path], str] = Path.read_text,
 ) -> Evaluation:
-    """The commands that ``script``, or the shell ``text`` that the file there holds, launches on every way that it can go,
-    as if started with ``args`` in the environment ``env`` on machines of ``node_gpus`` GPUs (None: not known).
+    """Returns the commands that ``script``, or the shell ``text`` that the file there holds, launches on every way it
+    can go, as if started with ``args`` in the environment ``env`` on machines of ``node_gpus`` GPUs (None: not known).
 
-    ``read``: the text of a file beside it. Raises what that raises of the script itself, :class:`Unreadable` for lines that
-    are no shell, :class:`TooLong` for a script without an end.
+    ``read``: returns the text of a file beside the script. Raises what ``read`` raises for the script itself,
+    :class:`Unreadable` for lines that are no shell, :class:`TooLong` for a script without an end.
     """
     file = Path(script)
     text = read(file) if text is None else text
-    found: list[Way] = []
+    ways: list[Way] = []
     waiting: list[tuple[bool, ...]] = [()]
-    while waiting and len(found) < _MOST_WAYS and sum(way.commands for way in found) < _MOST_COMMANDS:
+    while waiting and len(ways) < _MOST_WAYS and sum(way.commands for way in ways) < _MOST_COMMANDS:
         wanted = waiting.pop(0)
         choices = _Choices(wanted)
         files = Files(file.parent, read)
-        found.append(_one(file, text, files, args, env or {}, choices, node_gpus))
+        ways.append(_follow_way(file, text, files, args, env or {}, choices, node_gpus))
         values = tuple(choices.asked.values())
         waiting += [(*values[:position], True) for position in range(len(wanted), len(values))]
-    return Evaluation(where=str(file), paths=tuple(found), whole=not waiting)
+    return Evaluation(where=str(file), paths=tuple(ways), whole=not waiting)
 
 
-def _one(
+def _follow_way(
     file: Path, text: str, files: Files, args: Sequence[str], env: Mapping[str, str], choices: _Choices,
     node_gpus: int | None,
 ) -> Way:  # fmt: skip
@@ -89,9 +89,9 @@ def _one(
     except RecursionError:
         raise TooLong("commands inside one another without end") from None
     _fill_placeholders(machine)
-    left = places(text)
-    if left:
-        machine.note(f"{', '.join(left[:4])}: left to fill in, where nothing depends on it")
+    unfilled = places(text)
+    if unfilled:
+        machine.note(f"{', '.join(unfilled[:4])}: unfilled to fill in, where nothing depends on it")
     return Way(
         launches=tuple(machine.launches),
         unknowns=machine.unknowns,
@@ -108,7 +108,7 @@ def _one(
 
 
 def _fill_placeholders(machine: Machine) -> None:
-    """``<path to data>`` that a user was to fill in becomes unknown in what is launched."""
+    """Marks each ``<path to data>`` that a user was to fill in as unknown in the arguments of launches."""
 
     def filled(word: str) -> str:
         match = PLACEHOLDER.search(word)

@@ -1,4 +1,4 @@
-"""Files as a script sees them: what it wrote itself, and what lies beside it. Nothing else of this machine."""
+"""Gives a script the files that it wrote itself and those beside it, and nothing else of this machine."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _LEVELS = 4  # folders above the script in which a repository's paths may start
 
 
 class Files:
-    """``folder``: where the script lies; paths that only the run knows are looked for by what is known of their end.
-    ``read``: the text of a file, an OSError or a ValueError where it has none."""
+    """Holds the files that one evaluation sees. ``folder``: where the script lies; paths known only in part are looked for
+    by their known end. ``read``: returns the text of a file, raises OSError or ValueError where it has none."""
 
     def __init__(self, folder: Path, read: Callable[[Path], str]) -> None:
         self.folder, self._read = folder, read
@@ -22,38 +22,38 @@ class Files:
         self.moved: dict[str, str] = {}
 
     def write(self, path: str, text: str, state: State, *, append: bool = False) -> None:
-        """Keeps what the script wrote."""
-        name = self._name(path, state)
+        """Keeps ``text`` as what the script wrote to ``path``, unless the file would exceed 4,000,000 characters."""
+        name = self._normalised(path, state)
         before = self.written.get(name, "") if append else ""
         if len(before) + len(text) < 4_000_000:
             self.written[name] = before + text
 
     def wrote(self, path: str, state: State) -> bool:
-        return self._name(path, state) in self.written
+        return self._normalised(path, state) in self.written
 
     def read(self, path: str, state: State, *, moved: bool = False) -> str | None:
-        """The text of a file; None when it is neither written here nor beside the script. ``moved``: a file of another
+        """Returns a file's text; None when it is neither written by nor beside the script. ``moved``: a file of another
         machine's folder is looked for by the end of its path, a folder and a name at least, and kept in ``self.moved``."""
-        name = self._name(path, state)
+        name = self._normalised(path, state)
         if name in self.written:
             return self.written[name]
-        found = self.find(path, state)
+        file = self.find(path, state)
         parts = [part for part in MARK.split(path)[-1].strip().split("/") if part]
         for at in range(1, len(parts) - 1) if moved and (path.startswith("/") or MARK.search(path)) else ():
             end = "/".join(parts[at:])
-            found = found or self.find(end, state)
-            if found is not None:
+            file = file or self.find(end, state)
+            if file is not None:
                 self.moved.setdefault(parts[-1], f"{'/'.join(parts[-2:])} beside the script")
                 break
-        if found is None:
+        if file is None:
             return None
         try:
-            return self._read(found)
+            return self._read(file)
         except (OSError, ValueError):
             return None
 
     def find(self, path: str, state: State) -> Path | None:
-        """A real file beside the script (or in the repository above it) that ``path`` means."""
+        """Returns the real file beside the script (or in the repository above it) that ``path`` means; None without one."""
         known = MARK.split(path)[-1].lstrip("/") if MARK.search(path) else path
         known = known.strip()
         if not known or known.endswith("/") or "\n" in known or len(known) > 500:
@@ -65,16 +65,16 @@ class Files:
             place = Path(posixpath.normpath(posixpath.join(base, known)))
             if not any(str(place.absolute()).startswith(root + "/") for root in roots[: _LEVELS + 1] if root != "/"):
                 continue
-            found = self._regular(place)
-            if found is not None:
-                return found
+            file = self._if_file(place)
+            if file is not None:
+                return file
         return None
 
-    def _regular(self, place: Path) -> Path | None:
+    def _if_file(self, place: Path) -> Path | None:
         try:
             return place if place.is_file() else None
         except (OSError, ValueError):
             return None
 
-    def _name(self, path: str, state: State) -> str:
+    def _normalised(self, path: str, state: State) -> str:
         return posixpath.normpath(posixpath.join(state.cwd, path)) if path else path

@@ -1,5 +1,5 @@
-"""Control flow of a shell: lists, pipelines, branches and loops, and what a statement reads and writes (``< file``, ``>
-file``, here-documents and here-strings), over the machine that evaluates their parts."""
+"""Evaluates a shell's lists, pipelines, branches, loops and redirections (``< file``, ``> file``, here-documents and
+here-strings) on the machine that evaluates their parts."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _case_statement(machine: Machine, source: Source, node: Node, state: State) 
         parts = [part for part in item.children if part.type != "comment"]
         closing = next((i for i, part in enumerate(parts) if part.type == ")"), 0)
         tests = alternatives(source, parts[:closing])
-        fits = falling or any(_fits(machine, value, test, state) for test in tests)
+        fits = falling or any(_matches_pattern(machine, value, test, state) for test in tests)
         if not fits:
             continue
         verdict: Verdict = True
@@ -120,7 +120,7 @@ def _case_statement(machine: Machine, source: Source, node: Node, state: State) 
     return True
 
 
-def _fits(machine: Machine, value: str, test: str, state: State) -> bool:
+def _matches_pattern(machine: Machine, value: str, test: str, state: State) -> bool:
     pattern = machine.parameters(state).pattern(test)
     if is_known(value) and is_known(pattern):
         return matches(value, pattern)
@@ -141,14 +141,14 @@ def _for_statement(machine: Machine, source: Source, node: Node, state: State) -
     verdict: Verdict = True
     for item in items[:_MOST_LOOPS]:
         state.set(name, item)
-        if (found := _passed(machine, source, body, state)) is None:
+        if (status := _run_body(machine, source, body, state)) is None:
             break
-        verdict = found
+        verdict = status
     return verdict
 
 
-def _passed(machine: Machine, source: Source, body: Node, state: State) -> Verdict | None:
-    """The body of a loop, once; None where it leaves the loop. A jump out of several loops goes on to the outer ones."""
+def _run_body(machine: Machine, source: Source, body: Node, state: State) -> Verdict | None:
+    """Evaluates a loop's body once; None where it leaves the loop. Jumps out of several loops go on to the outer ones."""
     try:
         return machine.statement(source, body, state)
     except (Break, Continue) as jump:
@@ -168,7 +168,7 @@ def _c_style_for_statement(machine: Machine, source: Source, node: Node, state: 
         verdict = machine.arithmetic_test(test, state) if test.strip() else True
         if not (machine.decided(verdict) if isinstance(verdict, Undecided) else verdict):
             break
-        if _passed(machine, source, node.children[-1], state) is None or isinstance(verdict, Undecided):
+        if _run_body(machine, source, node.children[-1], state) is None or isinstance(verdict, Undecided):
             break
         parameters.arithmetic(step)
     return True
@@ -182,12 +182,12 @@ def _while_statement(machine: Machine, source: Source, node: Node, state: State)
         for part in parts[:-1]:
             verdict = machine.statement(source, part, state)
         verdict = conditions.negated(verdict) if until else verdict
-        open_ = isinstance(verdict, Undecided)
+        undecided = isinstance(verdict, Undecided)
         if isinstance(verdict, Undecided):
             if not machine.matters(source, parts[-1]):
                 return True
             verdict = machine.decided(verdict)
-        if not verdict or _passed(machine, source, parts[-1], state) is None or open_:
+        if not verdict or _run_body(machine, source, parts[-1], state) is None or undecided:
             break
     return True
 
@@ -248,7 +248,7 @@ def _redirect(machine: Machine, source: Source, part: Node, state: State, plan: 
         text = "".join(text_of(source, child) for child in part.children[1:])
         plan.stdin = machine.single(text.strip(), state) + "\n"
     elif part.type == "heredoc_redirect":
-        plan.stdin = _document(machine, source, part, state)
+        plan.stdin = _heredoc_text(machine, source, part, state)
         for child in part.children:
             if child.type in ("file_redirect", "herestring_redirect"):
                 _redirect(machine, source, child, state, plan)
@@ -269,8 +269,8 @@ def _file_redirect(machine: Machine, source: Source, part: Node, state: State, p
         plan.target = target
 
 
-def _document(machine: Machine, source: Source, part: Node, state: State) -> str:
-    """The text of a here-document, expanded unless its end is quoted."""
+def _heredoc_text(machine: Machine, source: Source, part: Node, state: State) -> str:
+    """Returns the text of a here-document, expanded unless its delimiter is quoted."""
     start = next((text_of(source, c) for c in part.children if c.type == "heredoc_start"), "")
     body = next((text_of(source, c) for c in part.children if c.type == "heredoc_body"), "")
     if any(child.type == "<<-" for child in part.children):
@@ -284,7 +284,7 @@ def _document(machine: Machine, source: Source, part: Node, state: State) -> str
     )
 
 
-#: By the type of a node.
+#: Evaluators by the type of a syntax node.
 HANDLERS: Mapping[str, Callable[[Machine, Source, Node, State], Verdict]] = {
     "list": _list,
     "pipeline": pipeline,

@@ -1,4 +1,4 @@
-"""A launch: what starts how many processes of which program, with which arguments."""
+"""Describes a launch (which program, with which arguments, through which launchers) and counts its processes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from projector.intake.shell.unknown import Unknown, Unknowns, is_known
 if TYPE_CHECKING:
     from projector.intake.shell.files import Files
 
-#: How a program is counted that nothing starts more than once.
+#: The way of counting a program that no launcher starts more than once.
 ALONE = "one process"
 
 
 @dataclass(frozen=True)
 class Step:
-    """One launcher on the way to the program (``srun``, ``mpirun``, ``torchrun``), its options by name."""
+    """One launcher on the way to the program (``srun``, ``mpirun``, ``torchrun``), with its options by name."""
 
     kind: str
     options: Mapping[str, str] = field(default_factory=dict)
@@ -27,7 +27,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Launch:
-    """``program``: the script or module; ``arguments``: its words, with marks where unknown; ``steps``: outermost first."""
+    """A program that a script starts. ``program``: the script or module; ``arguments``: with marks where unknown;
+    ``steps``: its launchers, outermost first; ``where``, ``line``: the script and its line (0: none) that start it."""
 
     program: str
     arguments: tuple[str, ...]
@@ -44,7 +45,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Way:
-    """One way through a script. ``taken``: how the conditions were settled that only a run settles; ``ended``: why it
+    """One way through a script. ``taken``: how conditions that only a run settles were decided; ``ended``: why the script
     ended before its last line; ``absent``: scripts that it starts or sources and that are not there."""
 
     launches: tuple[Launch, ...]
@@ -62,7 +63,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All ways through a script; ``whole`` is False when there were more of them than were followed."""
+    """All ways through a script; ``whole`` is False when some ways were not followed."""
 
     where: str
     paths: tuple[Way, ...]
@@ -70,17 +71,17 @@ class Evaluation:
 
 
 def ranks(launch: Launch, unknowns: Unknowns, hosts: Mapping[str, str]) -> tuple[str, str]:
-    """(processes of the job, how they are counted); the first holds marks where the script does not say.
+    """Returns (processes of the job, how they are counted); the first holds marks where the script does not say.
 
-    ``hosts``: the host files that the script wrote, by name.
+    ``hosts``: the texts of the files that the script wrote, by path, among them its host files.
     """
     last = launch.steps[-1] if launch.steps else None
     for step in launch.steps:
-        if step.kind == "submitter" and (nodes := _nodes(step)) and not (last and _nodes(last) == nodes):
+        if step.kind == "submitter" and (nodes := _stated_nodes(step)) and not (last and _stated_nodes(last) == nodes):
             name = unknowns.shown(step.options["name"])
-            if each := step.options.get("gpus"):
-                shown = f"{unknowns.shown(nodes)} nodes × {unknowns.shown(each)} GPUs"
-                return product(unknowns, nodes, each), f"{name}: {shown}"
+            if gpus := step.options.get("gpus"):
+                shown = f"{unknowns.shown(nodes)} nodes × {unknowns.shown(gpus)} GPUs"
+                return product(unknowns, nodes, gpus), f"{name}: {shown}"
             return unknowns.mark(Unknown(f"the processes of {nodes} nodes that {name} starts", "--gpus N")), name
     if last is not None and last.kind == "torchrun":
         return _torchrun(last, launch, unknowns)
@@ -105,49 +106,49 @@ def ranks(launch: Launch, unknowns: Unknowns, hosts: Mapping[str, str]) -> tuple
     return "1", ALONE
 
 
-def _nodes(step: Step) -> str:
-    """The hosts that a launcher states, where they are several."""
+def _stated_nodes(step: Step) -> str:
+    """Returns the number of hosts that a launcher states; empty for one or none."""
     stated = next((step.options[name] for name in ("num_nodes", "nnodes", "nodes") if name in step.options), "1")
     return "" if stated == "1" else stated
 
 
 def product(unknowns: Unknowns, *counts: str) -> str:
-    """The product of counts as text; marks of all that is unknown in them."""
-    numbers = 1
-    unsure = ""
+    """Returns the product of ``counts`` as text; the marks of everything unknown in them where any is unknown."""
+    total = 1
+    unknown_counts = ""
     for text in counts:
         if re.fullmatch(r"\d{1,9}", text.strip()):
-            numbers *= int(text)
+            total *= int(text)
         elif is_known(text):
-            unsure += unknowns.mark(Unknown(f"{text!r} for a number"))
+            unknown_counts += unknowns.mark(Unknown(f"{text!r} for a number"))
         else:
-            unsure += text
-    return unknowns.mark(*unknowns.within(unsure)) if unsure else str(numbers)
+            unknown_counts += text
+    return unknowns.mark(*unknowns.within(unknown_counts)) if unknown_counts else str(total)
 
 
 def _torchrun(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
     nodes = step.options.get("nnodes") or launch.environment.get(
         "PET_NNODES", "1"
     )  # torch/distributed/argparse_util.py
-    each = step.options.get("nproc_per_node") or launch.environment.get("PET_NPROC_PER_NODE", "1")
+    per_node = step.options.get("nproc_per_node") or launch.environment.get("PET_NPROC_PER_NODE", "1")
     match = re.fullmatch(r"(\d+):(\d+)", nodes)
     if match:
         nodes = match[2] if match[1] == match[2] else unknowns.mark(Unknown(f"--nnodes {nodes} (elastic)", "--gpus N"))
-    if each in ("gpu", "auto", "cuda"):
-        each = visible(launch.environment, unknowns, f"--nproc_per_node {each}")
-    shown = f"{unknowns.shown(nodes)} nodes × {unknowns.shown(each)} processes"
-    return product(unknowns, nodes, each), shown
+    if per_node in ("gpu", "auto", "cuda"):
+        per_node = visible(launch.environment, unknowns, f"--nproc_per_node {per_node}")
+    shown = f"{unknowns.shown(nodes)} nodes × {unknowns.shown(per_node)} processes"
+    return product(unknowns, nodes, per_node), shown
 
 
 def listed(environment: Mapping[str, str]) -> str:
-    """How many GPUs the environment lists as those that a process sees; empty where it lists none."""
+    """Returns how many GPUs ``CUDA_VISIBLE_DEVICES`` or a similar variable lists; empty where none lists any."""
     names = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-    found = (named for name in names if re.fullmatch(r"\d+(,\d+)*", named := environment.get(name, "")))
-    return next((str(named.count(",") + 1) for named in found), "")
+    lists = (named for name in names if re.fullmatch(r"\d+(,\d+)*", named := environment.get(name, "")))
+    return next((str(named.count(",") + 1) for named in lists), "")
 
 
 def visible(environment: Mapping[str, str], unknowns: Unknowns, asked: str) -> str:
-    """The GPUs that a process sees: those that the environment lists, else all of its machine."""
+    """Returns how many GPUs a process sees: those that the environment lists, else all of its machine."""
     return listed(environment) or unknowns.node(asked)
 
 
@@ -160,18 +161,20 @@ def _deepspeed(step: Step, launch: Launch, unknowns: Unknowns, hosts: Mapping[st
             return str(sum(part.count(",") + 1 for part in listed)), f"--include {include}"
     file = option.get("hostfile", "")
     text = next((text for name, text in hosts.items() if file and name.endswith("/" + file.lstrip("./"))), None)
-    nodes, each = option.get("num_nodes", ""), option.get("num_gpus", "")
+    nodes, per_node = option.get("num_nodes", ""), option.get("num_gpus", "")
     if text is not None:
         slots = [int(match) for match in re.findall(r"slots=(\d+)", text)]
         if slots and len(slots) == len([line for line in text.splitlines() if line.strip()]):
             slots = slots[: int(nodes)] if nodes.isdigit() else slots
-            total = len(slots) * int(each) if each.isdigit() else sum(slots)
+            total = len(slots) * int(per_node) if per_node.isdigit() else sum(slots)
             return str(total), f"the {len(slots)} hosts of {file}"
     if file and not nodes:
         nodes = unknowns.mark(Unknown(f"the hosts of {unknowns.shown(file)}", "--gpus N"))
-    if not each:
-        each = visible(launch.environment, unknowns, "deepspeed without --num_gpus")
-    return product(unknowns, nodes or "1", each), f"{unknowns.shown(nodes or '1')} nodes × {unknowns.shown(each)} GPUs"
+    if not per_node:
+        per_node = visible(launch.environment, unknowns, "deepspeed without --num_gpus")
+    return product(
+        unknowns, nodes or "1", per_node
+    ), f"{unknowns.shown(nodes or '1')} nodes × {unknowns.shown(per_node)} GPUs"
 
 
 def _accelerate(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
@@ -189,31 +192,33 @@ def _srun(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
     if option.get("ntasks"):
         return product(unknowns, option["ntasks"]), "srun --ntasks"
     nodes = option.get("nodes") or environment.get("SLURM_NNODES") or environment.get("SLURM_JOB_NUM_NODES")
-    each = option.get("ntasks-per-node") or environment.get("SLURM_NTASKS_PER_NODE")
+    per_node = option.get("ntasks-per-node") or environment.get("SLURM_NTASKS_PER_NODE")
     if not option.get("nodes") and not option.get("ntasks-per-node") and environment.get("SLURM_NTASKS"):
-        alone = not each and environment["SLURM_NTASKS"] == nodes
+        alone = not per_node and environment["SLURM_NTASKS"] == nodes
         return product(unknowns, environment["SLURM_NTASKS"]), "the job's tasks" + (
-            _idle(nodes, step, launch) if alone else ""
+            _idle_note(nodes, step, launch) if alone else ""
         )
     if nodes is None:
         return unknowns.mark(Unknown("the nodes of srun's job", "--env SLURM_NNODES=…")), "srun"
-    how = f"srun: {unknowns.shown(nodes)} nodes × {unknowns.shown(each or '1')}"
-    return product(unknowns, nodes, each or "1"), how + ("" if each else _idle(nodes, step, launch))
+    how = f"srun: {unknowns.shown(nodes)} nodes × {unknowns.shown(per_node or '1')}"
+    return product(unknowns, nodes, per_node or "1"), how + ("" if per_node else _idle_note(nodes, step, launch))
 
 
-def _idle(nodes: str | None, step: Step, launch: Launch) -> str:
-    """What to say where a node of several GPUs starts one task, which runs on one of them."""
-    held = step.options.get("gpus-per-node") or launch.environment.get("SLURM_GPUS_ON_NODE", "")
-    if not (nodes and nodes.isdigit() and held.isdigit() and int(held) > 1):
+def _idle_note(nodes: str | None, step: Step, launch: Launch) -> str:
+    """Returns a note on the idle GPUs where each node of several GPUs starts one task; else an empty text."""
+    gpus = step.options.get("gpus-per-node") or launch.environment.get("SLURM_GPUS_ON_NODE", "")
+    if not (nodes and nodes.isdigit() and gpus.isdigit() and int(gpus) > 1):
         return ""
-    return f", one a node: {int(nodes) * (int(held) - 1)} GPUs of the job idle without --ntasks-per-node"
+    return f", one a node: {int(nodes) * (int(gpus) - 1)} GPUs of the job idle without --ntasks-per-node"
 
 
 def _mpirun(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
     option = step.options
     if option.get("np"):
         return product(unknowns, option["np"]), "mpirun -np"
-    each, nodes = option.get("per_node"), option.get("nodes") or launch.environment.get("SLURM_NNODES")
-    if each and nodes:
-        return product(unknowns, nodes, each), f"{unknowns.shown(nodes)} nodes × {unknowns.shown(each)} processes"
+    per_node, nodes = option.get("per_node"), option.get("nodes") or launch.environment.get("SLURM_NNODES")
+    if per_node and nodes:
+        return product(
+            unknowns, nodes, per_node
+        ), f"{unknowns.shown(nodes)} nodes × {unknowns.shown(per_node)} processes"
     return unknowns.mark(Unknown("mpirun's processes (-np)", "--gpus N")), "mpirun"

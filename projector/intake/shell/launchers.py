@@ -1,4 +1,4 @@
-"""Command lines of launchers and of the wrappers in front of them, taken apart."""
+"""Takes apart the command lines of launchers and of the wrappers in front of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BCP = {option: name for name, options in table("launchers", "bcp").items() for 
 
 
 def starts_program(word: str) -> bool:
-    """Whether ``word`` is the start of a command that may train: an interpreter, a launcher, a shell script."""
+    """Says whether ``word`` starts a command that may train: an interpreter, a launcher, a script."""
     name = posixpath.basename(MARK.sub("", word))
     return (
         name in ("torchrun", "deepspeed", "accelerate", "msrun", "bash", "sh", "srun", "zsh", *MPI)
@@ -34,7 +34,7 @@ def starts_program(word: str) -> bool:
 
 
 def unwrapped(name: str, argv: Sequence[str]) -> list[str] | None:
-    """The command behind a wrapper; None when ``name`` is none."""
+    """Returns the command behind the wrapper ``name``; None when ``name`` is no wrapper."""
     if name not in _WRAPPERS:
         return None
     if name == "env":
@@ -48,7 +48,7 @@ def unwrapped(name: str, argv: Sequence[str]) -> list[str] | None:
 
 
 def launched(name: str, argv: Sequence[str]) -> tuple[Step | None, str, list[str]] | None:
-    """(launcher, program, its arguments) of an interpreter or a launcher; None for any other command."""
+    """Returns (launcher, program, its arguments) of an interpreter or a launcher; None for any other command."""
     if name in ("torchrun", "torch_run", "torchrun_launcher"):
         return _torchrun(list(argv[1:]))
     if name in ("deepspeed", "ds", "deepspeed.pt"):
@@ -69,17 +69,17 @@ def launched(name: str, argv: Sequence[str]) -> tuple[Step | None, str, list[str
 
 
 def submitted(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """(own options, the command behind ``--``) of a program that submits another one; no command where it does not."""
+    """Returns (options, the command behind ``--``) of a program that submits another one; both empty for others."""
     if "--" not in arguments:
         return {}, []
     at = arguments.index("--")
-    behind = list(arguments[at + 1 :])
-    while "&&" in behind:  # quoted: what prepares the machine, and then the command
-        behind = behind[behind.index("&&") + 1 :]
-    if not behind or not (starts_program(behind[0]) or posixpath.basename(behind[0]) in _WRAPPERS):
+    command = list(arguments[at + 1 :])
+    while "&&" in command:  # quoted: what prepares the machine, and then the command
+        command = command[command.index("&&") + 1 :]
+    if not command or not (starts_program(command[0]) or posixpath.basename(command[0]) in _WRAPPERS):
         return {}, []
-    own = {word.lstrip("-").replace("-", "_"): value for word, value in pairwise(arguments[: at + 1])}
-    return own, behind
+    submitter_options = {word.lstrip("-").replace("-", "_"): value for word, value in pairwise(arguments[: at + 1])}
+    return submitter_options, command
 
 
 def _python(rest: list[str]) -> tuple[Step | None, str, list[str]]:
@@ -113,18 +113,18 @@ def _torchrun(words: list[str]) -> tuple[Step | None, str, list[str]]:
 
 
 def _program(rest: list[str]) -> tuple[str, list[str]]:
-    """The trainer, and its words; with ``--no_python`` an interpreter may stand before it."""
+    """Returns the trainer and its arguments; with ``--no_python`` an interpreter may stand before the trainer."""
     if rest and _PYTHON.match(posixpath.basename(rest[0])):
-        found = _python(rest[1:])
-        return found[1], found[2]
+        launch = _python(rest[1:])
+        return launch[1], launch[2]
     if rest and posixpath.basename(rest[0]) == "python-m":
         return rest[1] if len(rest) > 1 else "", rest[2:]
     return (rest[0], rest[1:]) if rest else ("", [])
 
 
 def _options(words: Sequence[str], flags: frozenset[str], short: dict[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Options at the head of ``words`` (dashes as underscores), and what follows them."""
-    found: dict[str, str] = {}
+    """Returns the options at the head of ``words`` (dashes as underscores), and the words behind them."""
+    options: dict[str, str] = {}
     at = 0
     while at < len(words):
         word = words[at]
@@ -140,7 +140,7 @@ def _options(words: Sequence[str], flags: frozenset[str], short: dict[str, str])
         name = name.replace("-", "_")
         name = short.get(name, name)
         if name in flags:
-            found[name] = "True"
+            options[name] = "True"
             continue
         if not equals and " " in name:  # one quoted word: "--nnodes 2"
             name, _, value = name.partition(" ")
@@ -148,13 +148,13 @@ def _options(words: Sequence[str], flags: frozenset[str], short: dict[str, str])
         if not equals and at < len(words):
             value = words[at]
             at += 1
-        found[name] = value.strip()
-    return found, list(words[at:])
+        options[name] = value.strip()
+    return options, list(words[at:])
 
 
 def mpi_options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """``np``, ``per_node`` and ``exported`` (lines of NAME=value) of mpirun, and the command behind its options."""
-    found: dict[str, str] = {}
+    """Returns ``np``, ``per_node`` and ``exported`` (lines of NAME=value) of mpirun, and the command behind its options."""
+    options: dict[str, str] = {}
     exported: list[str] = []
     at = 0
     while at < len(words):
@@ -170,7 +170,7 @@ def mpi_options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             at += 2
             continue
         if name in _MPI_NONE:
-            found |= {"per_node": "1"} if "pernode" in name else {}
+            options |= {"per_node": "1"} if "pernode" in name else {}
             continue
         if not equals and at < len(words):
             if starts_program(words[at]) and not name.startswith(("-x", "-wdir", "--wdir")):
@@ -178,27 +178,27 @@ def mpi_options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             value = words[at]
             at += 1
         if name in _MPI_COUNT:
-            found["np"] = value
+            options["np"] = value
         elif name in _MPI_EACH:
-            found["per_node"] = value
+            options["per_node"] = value
         elif name in ("--map-by", "-map-by") and value.startswith("ppr:"):
-            found["per_node"] = value.split(":")[1]
+            options["per_node"] = value.split(":")[1]
         elif name == "-x":
             exported.append(value)
     if exported:
-        found["exported"] = "\n".join(exported)
-    return found, list(words[at:])
+        options["exported"] = "\n".join(exported)
+    return options, list(words[at:])
 
 
 def bcp_options(words: Sequence[str]) -> dict[str, str]:
-    """``nodes``, ``per_node``, the shell text ``cmd``, the folder ``cwd`` ``exported`` (lines of NAME=value) of bcprun."""
-    found: dict[str, str] = {}
-    waiting = iter(words)
-    for word in waiting:
+    """Returns ``nodes``, ``per_node``, shell text ``cmd``, folder ``cwd`` and ``exported`` (NAME=value lines) of bcprun."""
+    options: dict[str, str] = {}
+    remaining = iter(words)
+    for word in remaining:
         name, equals, value = word.partition("=")
         kind = _BCP.get(name)
         if kind is None:
             continue
-        value = value if equals else next(waiting, "")
-        found[kind] = f"{found[kind]}\n{value}" if kind == "exported" and kind in found else value
-    return found
+        value = value if equals else next(remaining, "")
+        options[kind] = f"{options[kind]}\n{value}" if kind == "exported" and kind in options else value
+    return options

@@ -1,4 +1,4 @@
-"""The evaluator: walks the statements of a script, changes variables as a shell would, and notes what it launches.
+"""Walks the statements of a script, changes variables as a shell would, and notes what the script launches.
 
 Nothing is executed, nothing is read but the script, the files it sources or starts, and what it has itself written.
 """
@@ -27,7 +27,7 @@ _NOT_WORDS = frozenset(("comment", "file_redirect", "heredoc_redirect", "herestr
 
 
 class Machine:
-    """One evaluation. ``decide`` settles a condition that only a run would; ``launches`` is what came of it."""
+    """Holds one evaluation of a script. ``decide`` settles a condition that only a run would; ``launches`` is the result."""
 
     def __init__(
         self,
@@ -53,25 +53,25 @@ class Machine:
     # what expansion asks for
 
     def substitution(self, text: str, state: State) -> str:
-        """What ``$(text)`` prints, without the last newlines; a mark where a run would have to say."""
+        """Returns what ``$(text)`` prints, without the last newlines; a mark where only a run can tell."""
         bare = text.strip()
         if bare.startswith("<"):
             path = words.joined(words.lex(bare[1:].strip(), Parameters(self, state)))
-            found = self.files.read(path, state)
-            return self._ran_only(text) if found is None else found.rstrip("\n")
+            content = self.files.read(path, state)
+            return self._unknown_output(text) if content is None else content.rstrip("\n")
         self.captures.append([])
         try:
             self.run_text(text, "$(…)", state.child(), marked=True)
         except (Exit, Return):
             pass
         except Unreadable:
-            self.captures[-1].append(self._ran_only(text))
+            self.captures[-1].append(self._unknown_output(text))
         finally:
             printed = "".join(self.captures.pop())
-        return self._whole(printed.rstrip("\n"), text)
+        return self._named_by_command(printed.rstrip("\n"), text)
 
-    def _whole(self, printed: str, text: str) -> str:
-        """Output that only a run knows, named by the whole command that prints it."""
+    def _named_by_command(self, printed: str, text: str) -> str:
+        """Replaces output that only a run knows by a mark named after the whole command ``text`` that prints it."""
         if is_known(printed):
             return printed
         items = self.unknowns.within(printed)
@@ -79,14 +79,14 @@ class Machine:
             return printed
         rest = [item for item in items if not item.source.startswith("$(")]
         plain = all(item.plain for item in items if item.source.startswith("$("))
-        return self.unknowns.mark(*rest, Unknown(self._source(text), plain=plain))
+        return self.unknowns.mark(*rest, Unknown(self._command_source(text), plain=plain))
 
-    def _source(self, text: str) -> str:
+    def _command_source(self, text: str) -> str:
         short = " ".join(self.unknowns.shown(text).split())
         return f"$({short[:60]}{'…' if len(short) > 60 else ''})"
 
-    def _ran_only(self, text: str) -> str:
-        return self.unknowns.mark(Unknown(self._source(text)))
+    def _unknown_output(self, text: str) -> str:
+        return self.unknowns.mark(Unknown(self._command_source(text)))
 
     def writer(self, state: State) -> Callable[[str, str], None]:
         return lambda name, value: state.set(name, value)
@@ -99,25 +99,25 @@ class Machine:
         return Parameters(self, state)
 
     def fields(self, text: str, state: State) -> list[str]:
-        """The words that one word of the script becomes."""
+        """Returns the words into which one word of the script expands."""
         pieces = words.lex(text, Parameters(self, state))
         ifs = state.variables.get("IFS")
-        found = words.fields_of(pieces, ifs if isinstance(ifs, str) and is_known(ifs) else " \t\n")
-        return words.braces(found) if "{" in text and not any(piece.quoted for piece in pieces) else found
+        expanded = words.fields_of(pieces, ifs if isinstance(ifs, str) and is_known(ifs) else " \t\n")
+        return words.braces(expanded) if "{" in text and not any(piece.quoted for piece in pieces) else expanded
 
     def single(self, text: str, state: State) -> str:
-        """A word where nothing splits: the right side of an assignment."""
+        """Expands a word without splitting it into fields, as on the right side of an assignment."""
         return words.joined(words.lex(text, Parameters(self, state)))
 
     def first_rank(self, state: State) -> None:
-        """The variables of the first process of a job's step."""
+        """Sets Slurm's rank variables to those of the first process of a job step, where ``state`` has none."""
         for name in ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"):
             if name not in state.variables:
                 state.set(name, "0")
                 state.exported.add(name)
 
     def emit(self, text: str) -> None:
-        """Standard output."""
+        """Appends ``text`` to the innermost captured standard output; drops it where nothing captures."""
         if self.captures:
             self.captures[-1].append(text)
 
@@ -145,7 +145,7 @@ class Machine:
         return verdict
 
     def statement(self, source: Source, node: Node, state: State) -> Verdict:
-        """Evaluates one statement; its status as a condition has it."""
+        """Evaluates one statement and returns its exit status as a verdict."""
         self.commands += 1
         if self.commands > _MOST_STEPS:
             raise TooLong(f"more than {_MOST_STEPS:,} commands")
@@ -157,7 +157,7 @@ class Machine:
         return True if handler is None else handler(self, source, node, state)
 
     def _unreadable(self, source: Source, node: Node, state: State) -> Verdict:
-        """What cannot be read: variables assigned there become unknown; a command there is no guess's business."""
+        """Marks variables that an unreadable statement assigns; raises :class:`Unreadable` where it may be a command."""
         if node.end_byte <= node.start_byte:
             return True
         line = source.line(node)
@@ -175,7 +175,7 @@ class Machine:
         return True
 
     def arithmetic_test(self, text: str, state: State) -> Verdict:
-        """``(( text ))``: true when it is not 0; what is not set counts as 0."""
+        """Evaluates ``(( text ))``: true when the value is not 0; variables that are not set count as 0."""
         value = self.parameters(state).arithmetic(text)
         if value is None:
             return False
@@ -190,7 +190,7 @@ class Machine:
         return value.lstrip("-") not in ("0", "")
 
     def single_unset(self, text: str, state: State) -> str:
-        """An expression with what is not set written as 0."""
+        """Returns the expression ``text`` with 0 in place of each variable that is not set."""
         import re
 
         def zero(match: re.Match[str]) -> str:
@@ -208,23 +208,23 @@ class Machine:
     def _command(self, source: Source, node: Node, state: State) -> Verdict:
         parts = [child for child in node.children if child.type != "comment"]
         split = newline_before_name(source, parts)
-        setting = [part for part in parts if part.type == "variable_assignment"]
+        assigned = [part for part in parts if part.type == "variable_assignment"]
         if split:
-            for part in setting:
+            for part in assigned:
                 assignments.assign(self, source, part, state)
-            setting = []
+            assigned = []
         texts = adjacent(source, [part for part in parts if part.type not in _NOT_WORDS])
         argv = [word for text in texts for word in self.fields(text, state)]
         while argv and not self.unknowns.as_shell(argv[0]):
             argv = argv[1:]
         if not argv:
-            for part in setting:
+            for part in assigned:
                 assignments.assign(self, source, part, state)
             return True
-        own = argv[0] in builtins.BUILTINS and argv[0] not in ("exec", "command")
-        before = {name: state.variables.get(name) for name in (text_of(source, part.children[0]) for part in setting)}
-        inner = state if own or not setting else state.child()
-        for part in setting:
+        is_builtin = argv[0] in builtins.BUILTINS and argv[0] not in ("exec", "command")
+        before = {name: state.variables.get(name) for name in (text_of(source, part.children[0]) for part in assigned)}
+        inner = state if is_builtin or not assigned else state.child()
+        for part in assigned:
             assignments.assign(self, source, part, inner)
             inner.exported.add(text_of(source, part.children[0]))
         herestrings = [part for part in parts if part.type == "herestring_redirect"]
@@ -236,11 +236,11 @@ class Machine:
         finally:
             if herestrings:
                 self.stdin.pop()
-            if own:
-                _restore(state, before)
+            if is_builtin:
+                _restore_variables(state, before)
 
     def call(self, argv: list[str], state: State, source: Source, line: int) -> Verdict:
-        """A command by its words: a function of the script, a builtin, or a program."""
+        """Evaluates the command ``argv``: a function of the script, a builtin, or a program."""
         self.here = f"{source.where}, line {line}"
         if argv[0] in state.functions:
             return self._function(argv, state)
@@ -275,7 +275,7 @@ class Machine:
         return self._decide(verdict) != verdict.opposite
 
     def matters(self, source: Source, node: Node) -> bool:
-        """Whether running ``node`` or not can change what is launched."""
+        """Says whether running ``node`` or not can change what is launched."""
         from projector.intake.shell.outputs import SILENT
 
         for item in deep(node):
@@ -288,8 +288,7 @@ class Machine:
         return False
 
 
-def _restore(state: State, before: Mapping[str, Value | None]) -> None:
-    """Takes back what was assigned for one command."""
+def _restore_variables(state: State, before: Mapping[str, Value | None]) -> None:
     for name, value in before.items():
         if value is None:
             state.variables.pop(name, None)

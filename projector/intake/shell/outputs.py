@@ -1,7 +1,4 @@
-"""What harmless commands print, worked out without running them: text tools on text that is known.
-
-None where a command is not one of these, or its output depends on the machine.
-"""
+"""Works out what harmless commands (text tools on known text) print, without running them."""
 
 from __future__ import annotations
 
@@ -22,7 +19,10 @@ _NUMBER = re.compile(r"-?\d+")
 
 
 def printed(argv: Sequence[str], stdin: str | None, *, cwd: str) -> str | None:
-    """The output of ``argv``; None when it is not known. Marks in arguments pass through where text is only joined."""
+    """Returns the output of ``argv``; None for other commands and for output that depends on the machine.
+
+    Marks in arguments pass through where text is only joined.
+    """
     name, rest = posixpath.basename(argv[0]), list(argv[1:])
     if name == "echo":
         return _echo(rest)
@@ -41,7 +41,7 @@ def printed(argv: Sequence[str], stdin: str | None, *, cwd: str) -> str | None:
 
 
 def substituted(text: str, environment: Mapping[str, str], rest: Sequence[str]) -> str:
-    """What ``envsubst`` makes of ``text``: ``$NAME`` and ``${NAME}`` by the environment, those alone that its words name."""
+    """Replaces ``$NAME`` and ``${NAME}`` in ``text`` as ``envsubst`` does: all, or those that ``rest`` names."""
     only = set(re.findall(r"\$\{?(\w+)", " ".join(rest)))
 
     def value(match: re.Match[str]) -> str:
@@ -58,10 +58,10 @@ def _echo(rest: list[str]) -> str:
         end = "" if "n" in rest[0] else end
         rest = rest[1:]
     text = " ".join(rest)
-    return (_escaped(text) if escapes else text) + end
+    return (_unescaped(text) if escapes else text) + end
 
 
-def _escaped(text: str) -> str:
+def _unescaped(text: str) -> str:
     return re.sub(r"\\([nt\\])", lambda match: {"n": "\n", "t": "\t", "\\": "\\"}[match[1]], text)
 
 
@@ -71,19 +71,19 @@ def _printf(rest: list[str]) -> str | None:
     rest = [word for word in rest if word != "--"]
     if not rest:
         return ""
-    form, values = _escaped(rest[0]), rest[1:]
+    form, values = _unescaped(rest[0]), rest[1:]
     slots = re.findall(r"%%|%[-+ 0#]*\d*(?:\.\d+)?[a-zA-Z]", form)
     count = sum(slot != "%%" for slot in slots)
-    found = ""
+    text = ""
     while True:
         batch, values = values[:count], values[count:]
         feed = iter([*batch, *[""] * (count - len(batch))])
-        found += re.sub(r"%%|%[-+ 0#]*\d*(?:\.\d+)?[a-zA-Z]", lambda match: _slot(match[0], feed), form)  # noqa: B023
-        if not values or not count or len(found) > 100_000:
-            return found
+        text += re.sub(r"%%|%[-+ 0#]*\d*(?:\.\d+)?[a-zA-Z]", lambda match: _fill(match[0], feed), form)  # noqa: B023
+        if not values or not count or len(text) > 100_000:
+            return text
 
 
-def _slot(slot: str, feed: object) -> str:
+def _fill(slot: str, feed: object) -> str:
     if slot == "%%":
         return "%"
     value = next(feed)  # type: ignore[call-overload]
@@ -94,12 +94,12 @@ def _slot(slot: str, feed: object) -> str:
     return str(value)
 
 
-def _options(rest: list[str]) -> list[str]:
+def _operands(rest: list[str]) -> list[str]:
     return [word for word in rest if not re.fullmatch(r"--?[a-zA-Z][\w-]*(=.*)?|--", word)]
 
 
 def _basename(rest: list[str], _: str | None) -> str:
-    words = _options(rest)
+    words = _operands(rest)
     if "-s" in rest:
         return posixpath.basename(words[1].rstrip("/")).removesuffix(words[0]) + "\n"
     base = posixpath.basename(words[0].rstrip("/")) or "/"
@@ -107,11 +107,11 @@ def _basename(rest: list[str], _: str | None) -> str:
 
 
 def _dirname(rest: list[str], _: str | None) -> str:
-    return "".join((posixpath.dirname(word.rstrip("/")) or ".") + "\n" for word in _options(rest))
+    return "".join((posixpath.dirname(word.rstrip("/")) or ".") + "\n" for word in _operands(rest))
 
 
-def _path(rest: list[str], _: str | None) -> str:
-    return "".join(posixpath.normpath(word) + "\n" for word in _options(rest))
+def _normalised_paths(rest: list[str], _: str | None) -> str:
+    return "".join(posixpath.normpath(word) + "\n" for word in _operands(rest))
 
 
 def _seq(rest: list[str], _: str | None) -> str:
@@ -162,22 +162,22 @@ _OPERATORS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
 def _calculated(text: str, *, whole: bool) -> Fraction:
     if len(text) > 200 or "**" in text:
         raise ValueError
-    return _node(ast.parse(text.strip(), mode="eval").body, whole)
+    return _evaluated(ast.parse(text.strip(), mode="eval").body, whole)
 
 
-def _node(node: ast.AST, whole: bool) -> Fraction:
+def _evaluated(node: ast.AST, whole: bool) -> Fraction:
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
         return Fraction(str(node.value))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_node(node.operand, whole)
+        return -_evaluated(node.operand, whole)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        found = _OPERATORS[type(node.op)](_node(node.left, whole), _node(node.right, whole))
-        return Fraction(int(found)) if whole else found
+        value = _OPERATORS[type(node.op)](_evaluated(node.left, whole), _evaluated(node.right, whole))
+        return Fraction(int(value)) if whole else value
     raise ValueError
 
 
 def _wc(rest: list[str], stdin: str | None) -> str:
-    if stdin is None or _options(rest):
+    if stdin is None or _operands(rest):
         raise ValueError
     if "-l" in rest:
         return f"{stdin.count(chr(10))}\n"
@@ -187,7 +187,7 @@ def _wc(rest: list[str], stdin: str | None) -> str:
 
 
 def _grep(rest: list[str], stdin: str | None) -> str:
-    """``-o`` of plain text that stands there, a line each time."""
+    """Prints one line per match of ``grep -o TEXT`` for plain text that the input contains."""
     option, text = rest
     if option != "-o" or not re.fullmatch(r"[\w,:; /-]+", text) or text not in (stdin or ""):
         raise ValueError
@@ -199,15 +199,15 @@ def _tr(rest: list[str], stdin: str | None) -> str:
         raise ValueError
     if rest[0] in ("-d", "-s"):
         if rest[0] == "-s":
-            return re.sub(f"([{re.escape(_escaped(rest[1]))}])\\1+", r"\1", stdin)
-        return "".join(char for char in stdin if char not in _set(rest[1]))
-    source, target = _set(rest[0]), _set(rest[1])
+            return re.sub(f"([{re.escape(_unescaped(rest[1]))}])\\1+", r"\1", stdin)
+        return "".join(char for char in stdin if char not in _character_set(rest[1]))
+    source, target = _character_set(rest[0]), _character_set(rest[1])
     table = {ord(char): target[min(index, len(target) - 1)] for index, char in enumerate(source)}
     return stdin.translate(table)
 
 
-def _set(text: str) -> str:
-    text = _escaped(text).replace("[:upper:]", "A-Z").replace("[:lower:]", "a-z").replace("[:space:]", " \n\t")
+def _character_set(text: str) -> str:
+    text = _unescaped(text).replace("[:upper:]", "A-Z").replace("[:lower:]", "a-z").replace("[:space:]", " \n\t")
     return re.sub(r"(\w)-(\w)", lambda m: "".join(chr(c) for c in range(ord(m[1]), ord(m[2]) + 1)), text)
 
 
@@ -217,10 +217,12 @@ def _cut(rest: list[str], stdin: str | None) -> str:
     field = re.search(r"-f\s*(\d+)(-?)(\d*)", words)
     if stdin is None or field is None:
         raise ValueError
-    by = delimiter[1] if delimiter else "\t"
+    separator = delimiter[1] if delimiter else "\t"
     first = int(field[1]) - 1
     last = (int(field[3]) if field[3] else None) if field[2] else first + 1
-    lines = [by.join(line.split(by)[first:last]) if by in line else line for line in stdin.splitlines()]
+    lines = [
+        separator.join(line.split(separator)[first:last]) if separator in line else line for line in stdin.splitlines()
+    ]
     return "".join(line + "\n" for line in lines)
 
 
@@ -241,27 +243,27 @@ def _awk(rest: list[str], stdin: str | None) -> str:
     field = re.search(r"\{\s*print\s+(NF|\$\d+|\$NF)\s*;?\s*\}\s*$", text)
     if field is None or re.search(r"[/~]", text):
         raise ValueError
-    found = []
+    columns = []
     for line in stdin.splitlines():
         parts = line.split(by[1]) if by else line.split()
         what = field[1]
         index = len(parts) if what == "$NF" else int(what[1:]) if what != "NF" else 0
-        found.append(str(len(parts)) if what == "NF" else parts[index - 1] if index and index <= len(parts) else "")
-    return "".join(line + "\n" for line in found)
+        columns.append(str(len(parts)) if what == "NF" else parts[index - 1] if index and index <= len(parts) else "")
+    return "".join(line + "\n" for line in columns)
 
 
 def _sed(rest: list[str], stdin: str | None) -> str:
-    """Substitutions of plain text, one after another; marks may stand in what replaces and around what is replaced."""
+    """Applies ``s`` commands of plain text in turn; replacements and the text around a match may hold marks."""
     text = stdin
     scripts = [part for word in rest if word not in ("-e", "-E", "-r") for part in word.split(";") if part.strip()]
     for script in scripts:
         match = re.fullmatch(r"\s*s(.)(.*?)\1(.*?)\1(g?)\s*", script, re.DOTALL)
         if match is None or text is None or re.search(r"[\\()|+?\ue000]", match[2]) or re.search(r"[\\&]", match[3]):
             raise ValueError
-        by, count = match[3], 0 if match[4] else 1
+        replacement, count = match[3], 0 if match[4] else 1
         lines = text.splitlines(keepends=True)
-        found = searchable(classes(match[2]), max(map(len, lines), default=0))
-        text = "".join(found.sub(lambda _: by, line, count=count) for line in lines)  # noqa: B023
+        pattern = searchable(classes(match[2]), max(map(len, lines), default=0))
+        text = "".join(pattern.sub(lambda _: replacement, line, count=count) for line in lines)  # noqa: B023
     if text is None:
         raise ValueError
     return text
@@ -270,7 +272,7 @@ def _sed(rest: list[str], stdin: str | None) -> str:
 _TOOLS: dict[str, Callable[[list[str], str | None], str]] = {
     "basename": _basename,
     "dirname": _dirname,
-    **dict.fromkeys(("realpath", "readlink"), _path),
+    **dict.fromkeys(("realpath", "readlink"), _normalised_paths),
     "seq": _seq,
     "expr": _expr,
     "bc": _bc,
@@ -285,13 +287,13 @@ _TOOLS: dict[str, Callable[[list[str], str | None], str]] = {
     "sort": lambda rest, stdin: _sorted(rest, stdin),
     "uniq": lambda rest, stdin: _sorted(["-s", *rest], stdin),
     "which": lambda rest, _: f"{rest[-1]}\n",
-    "xargs": lambda rest, stdin: " ".join((stdin or "").split()) + "\n" if not rest else _raise(),
+    "xargs": lambda rest, stdin: " ".join((stdin or "").split()) + "\n" if not rest else _refuse(),
     **dict.fromkeys(("true", "false", ":"), lambda *_: ""),
 }
 
 
 def _sorted(rest: list[str], stdin: str | None) -> str:
-    """``sort``, ``sort -u`` and ``uniq`` (``-s`` here: as they stand)."""
+    """Prints lines as ``sort``, ``sort -u`` and ``uniq`` do; ``-s`` (used here for ``uniq``) keeps their order."""
     if stdin is None or any(word not in ("-u", "-V", "-n", "-s") for word in rest):
         raise ValueError
     lines = stdin.splitlines()
@@ -302,5 +304,5 @@ def _sorted(rest: list[str], stdin: str | None) -> str:
     return "".join(line + "\n" for line in lines)
 
 
-def _raise() -> str:
+def _refuse() -> str:
     raise ValueError

@@ -1,4 +1,4 @@
-"""``$x`` and ``${x…}``: what a variable expands to. Bash reference manual, "Shell Parameter Expansion"."""
+"""Expands ``$x`` and ``${x…}``. Source: Bash reference manual, "Shell Parameter Expansion"."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 _INNER = re.compile(r"([A-Za-z_]\w*|\d+|[@*#?$!-])", re.DOTALL)
 _OPERATOR = re.compile(r":[-=?+]|[-=?+]|##?|%%?|/[/#%]?|\^\^?|,,?|:|@")
-_MACHINE = listed("machine")
-#: The shell of which this is an evaluation: scripts look whether it is new enough.
+_MACHINE_VARIABLES = listed("machine")
+#: The version of bash that is evaluated: scripts check whether it is new enough.
 _BASH: Mapping[str, Value] = {"BASH_VERSION": "5.2.15(1)-release", "BASH_VERSINFO": ["5", "2", "15", "1", "release"]}
 
 
 class Parameters:
-    """Expansion against the state of one machine."""
+    """Expands parameters against the ``state`` of one ``machine``."""
 
     def __init__(self, machine: Machine, state: State) -> None:
         self.machine, self.state = machine, state
@@ -35,7 +35,7 @@ class Parameters:
         return self.machine.substitution(text, self.state)
 
     def arithmetic(self, text: str) -> str | None:
-        """The value of an expression as text (marks where unknown); None for text that is none."""
+        """Returns the value of the arithmetic expression ``text`` as text; a mark where it is unknown or no expression."""
         expanded = words.joined(words.lex(text, self, inside=True))
         try:
             return str(self._arithmetic().value(expanded))
@@ -44,7 +44,7 @@ class Parameters:
             return self.unknowns.mark(*self.unknowns.within(expanded), Unknown(source))
 
     def expand(self, inner: str, inside: bool) -> list[Piece]:
-        """The pieces of ``${inner}``."""
+        """Returns the pieces into which ``${inner}`` expands; ``inside``: between double quotes."""
         prefix = ""
         if len(inner) > 1 and inner[0] in "#!" and _INNER.match(inner, 1):
             prefix, inner = inner[0], inner[1:]
@@ -63,12 +63,12 @@ class Parameters:
             return [Piece(self._length(name, subscript, values), quoted=inside)]
         many = subscript in ("@", "*") or (subscript is None and name in ("@", "*"))
         star = subscript == "*" or name == "*"
-        return self._operated(name, subscript, values, rest, inside=inside, many=many, star=star)
+        return self._apply_operator(name, subscript, values, rest, inside=inside, many=many, star=star)
 
     # variables
 
     def text(self, name: str) -> str:
-        """The text of a variable, a mark when it is not set."""
+        """Returns the text of a variable, a mark when it is not set."""
         values = self._values(name, None)
         return values[0] if values else self.missing(name)
 
@@ -76,14 +76,14 @@ class Parameters:
         return bool(self._values(name, None))
 
     def number(self, name: str) -> str:
-        """A variable in arithmetic: ``a`` or ``a[3]``."""
+        """Returns the text of the variable ``a`` or ``a[3]`` of an arithmetic expression; a mark when it is not set."""
         base, _, key = name.partition("[")
         values = self._values(base, key.rstrip("]") if key else None)
         return values[0] if values else self.missing(base)
 
     def missing(self, name: str) -> str:
-        """What stands for a variable that is not set."""
-        if name in _MACHINE:
+        """Returns the mark for a variable that is not set, and remembers that the script read it."""
+        if name in _MACHINE_VARIABLES:
             return self.unknowns.mark(Unknown(f"${name}", f"--env {name}=…", plain=True))
         self.machine.looked_for(name)
         if name.isdigit():
@@ -96,7 +96,7 @@ class Parameters:
         return self.unknowns.mark(Unknown(f"${name}", f"--env {name}=…", unset=True))
 
     def _values(self, name: str, subscript: str | None) -> list[str]:
-        """Elements of an array, else the one value; empty when not set."""
+        """Returns the elements of an array, or the one value of a variable; nothing when it is not set."""
         state = self.state
         if name in ("@", "*"):
             return list(state.positional)
@@ -112,21 +112,21 @@ class Parameters:
             return [state.cwd]
         if name in ("BASH_SOURCE", "FUNCNAME"):
             return [state.script]
-        found = state.variables.get(name, _BASH.get(name))
-        if found is None:
+        value = state.variables.get(name, _BASH.get(name))
+        if value is None:
             return []
         if subscript in ("@", "*"):
-            return list(found.values()) if isinstance(found, dict) else [found] if isinstance(found, str) else found[:]
+            return list(value.values()) if isinstance(value, dict) else [value] if isinstance(value, str) else value[:]
         if subscript is None:
-            if isinstance(found, dict):
-                return [found["0"]] if "0" in found else []
-            return [found] if isinstance(found, str) else found[:1]
-        if isinstance(found, dict):
+            if isinstance(value, dict):
+                return [value["0"]] if "0" in value else []
+            return [value] if isinstance(value, str) else value[:1]
+        if isinstance(value, dict):
             key = words.joined(words.lex(subscript, self))
             if not is_known(key) and self.unknowns.as_shell(key) != key:
                 return [self.unknowns.mark(*self.unknowns.within(key))]
-            return [found[key]] if key in found else []
-        items = [found] if isinstance(found, str) else found
+            return [value[key]] if key in value else []
+        items = [value] if isinstance(value, str) else value
         index = self.arithmetic(subscript) or ""
         if not is_known(index):
             return [self.unknowns.mark(*self.unknowns.within(index))]
@@ -135,9 +135,9 @@ class Parameters:
         return items[number : number + 1]
 
     def _arithmetic(self) -> Arithmetic:
-        return Arithmetic(self.number, self.machine.writer(self.state), self._joined)
+        return Arithmetic(self.number, self.machine.writer(self.state), self._merge_marks)
 
-    def _joined(self, text: str) -> str:
+    def _merge_marks(self, text: str) -> str:
         return self.unknowns.mark(*self.unknowns.within(text))
 
     # operators
@@ -150,12 +150,12 @@ class Parameters:
         return str(len(text)) if is_known(text) else self.unknowns.mark(*self.unknowns.within(text))
 
     def _indirect(self, name: str, subscript: str | None, rest: str, inside: bool) -> list[Piece]:
-        found = self.state.variables.get(name)
+        value = self.state.variables.get(name)
         if subscript in ("@", "*"):
-            keys = list(found) if isinstance(found, dict) else [str(i) for i in range(len(found or ()))]
-            return self._elements(keys, inside=inside, star=subscript == "*")
+            keys = list(value) if isinstance(value, dict) else [str(i) for i in range(len(value or ()))]
+            return self._pieces(keys, inside=inside, star=subscript == "*")
         if rest in ("@", "*"):
-            return self._elements(
+            return self._pieces(
                 [key for key in self.state.variables if key.startswith(name)], inside=inside, star=False
             )
         target = self.unknowns.as_shell(self.text(name)) if not subscript else ""
@@ -164,40 +164,40 @@ class Parameters:
             return [Piece(self.unknowns.mark(*marks), quoted=inside)]
         return self.expand(target + rest, inside)
 
-    def _elements(self, values: list[str], *, inside: bool, star: bool) -> list[Piece]:
+    def _pieces(self, values: list[str], *, inside: bool, star: bool) -> list[Piece]:
         if star and inside:
             return [Piece(" ".join(values), quoted=True)]
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         for number, value in enumerate(values):
             if number:
-                found.append(Piece("", ends=True))
-            found.append(Piece(value, quoted=inside, split=not inside))
-        return found or [Piece("")]
+                pieces.append(Piece("", ends=True))
+            pieces.append(Piece(value, quoted=inside, split=not inside))
+        return pieces or [Piece("")]
 
-    def _operated(
+    def _apply_operator(
         self, name: str, subscript: str | None, values: list[str], rest: str, *, inside: bool, many: bool, star: bool
     ) -> list[Piece]:
         operator = _OPERATOR.match(rest)
         if not operator:
             if not values and not many:
                 values = [self._unset(name)]
-            return self._elements(values, inside=inside, star=star)
+            return self._pieces(values, inside=inside, star=star)
         sign, argument = operator[0], rest[operator.end() :]
         if sign[-1] in "-=?+" and sign not in ("@",):
-            return self._defaulted(name, subscript, values, sign, argument, inside=inside, many=many, star=star)
+            return self._apply_default(name, subscript, values, sign, argument, inside=inside, many=many, star=star)
         if not values and not many:
             values = [self._unset(name)]
         if sign == ":":
-            return self._elements(self._cut(values, argument, many), inside=inside, star=star)
-        return self._elements([self._changed(value, sign, argument) for value in values], inside=inside, star=star)
+            return self._pieces(self._sliced(values, argument, many), inside=inside, star=star)
+        return self._pieces([self._transformed(value, sign, argument) for value in values], inside=inside, star=star)
 
     def _unset(self, name: str) -> str:
-        if "nounset" in self.state.options and name not in _MACHINE and not self.state.missing:
-            return self._given(name, "")
+        if "nounset" in self.state.options and name not in _MACHINE_VARIABLES and not self.state.missing:
+            return self._required(name, "")
         return self.missing(name)
 
-    def _given(self, name: str, message: str) -> str:
-        """What stands for a variable that whoever starts the script sets, for it ends without (``set -u``, ``${x:?…}``)."""
+    def _required(self, name: str, message: str) -> str:
+        """Returns the mark for a variable that a caller must set lest the script end (``set -u``, ``${x:?…}``)."""
         settle = "--args" if name.isdigit() else f"--env {name}=…"
         settle += f" ({message.strip()[:60]})" if message.strip() else ""
         value = self.unknowns.mark(Unknown(f"${name}", settle, filled=True))
@@ -205,21 +205,21 @@ class Parameters:
             self.state.set(name, value)
         return value
 
-    def _defaulted(
+    def _apply_default(
         self, name: str, subscript: str | None, values: list[str], sign: str, argument: str, *,
         inside: bool, many: bool, star: bool,
     ) -> list[Piece]:  # fmt: skip
         text = self.unknowns.as_shell("".join(values))
         present = bool(values) and (bool(text) or not sign.startswith(":"))
-        if not values and (self.state.missing or name in _MACHINE) and not name.isdigit() and not many:
+        if not values and (self.state.missing or name in _MACHINE_VARIABLES) and not name.isdigit() and not many:
             return [Piece(self.missing(name), quoted=inside)]
         if sign[-1] == "+":
             return words.lex(argument, self, inside=inside) if present else [Piece("", quoted=False)]
         if present:
-            return self._elements(values, inside=inside, star=star)
+            return self._pieces(values, inside=inside, star=star)
         if sign[-1] == "?":
             return [
-                Piece(self._given(name, self.unknowns.shown(words.joined(words.lex(argument, self)))), quoted=inside)
+                Piece(self._required(name, self.unknowns.shown(words.joined(words.lex(argument, self)))), quoted=inside)
             ]
         pieces = [
             piece if piece.quoted or piece.ends else Piece(piece.text, split=True)
@@ -230,7 +230,7 @@ class Parameters:
             self.state.set(name, words.joined(pieces))
         return pieces
 
-    def _cut(self, values: list[str], argument: str, many: bool) -> list[str]:
+    def _sliced(self, values: list[str], argument: str, many: bool) -> list[str]:
         first, _, length = argument.partition(":")
         start = self.arithmetic(first.strip() or "0") or "0"
         size = self.arithmetic(length) if length.strip() else None
@@ -241,9 +241,9 @@ class Parameters:
         if many:
             begin = max(0, begin - 1) if values == self.state.positional and begin > 0 else begin
             return values[begin:] if count is None else values[begin : begin + max(0, count)]
-        return [self._sub(value, begin, count) for value in values]
+        return [self._substring(value, begin, count) for value in values]
 
-    def _sub(self, value: str, begin: int, count: int | None) -> str:
+    def _substring(self, value: str, begin: int, count: int | None) -> str:
         value = self.unknowns.as_shell(value)
         if not is_known(value):
             return self.unknowns.mark(*self.unknowns.within(value))
@@ -253,22 +253,22 @@ class Parameters:
         stop = None if count is None else (len(value) + count if count < 0 else begin + count)
         return value[begin:stop]
 
-    def _changed(self, value: str, sign: str, argument: str) -> str:
+    def _transformed(self, value: str, sign: str, argument: str) -> str:
         if sign in ("^", "^^", ",", ",,"):
             change = str.upper if sign[0] == "^" else str.lower
             return change(value) if len(sign) == 2 else change(value[:1]) + value[1:]
         if sign == "@":
             return value
         if sign[0] == "/":
-            pattern, by = self._parts(argument)
-            return patterns.replace_in(value, pattern, by, how=sign)
+            pattern, replacement = self._split_replacement(argument)
+            return patterns.replace_in(value, pattern, replacement, how=sign)
         pattern = self.pattern(argument)
         if not is_known(value) and MARK.fullmatch(value) and not self.unknowns.as_shell(value):
             return value
         strip = patterns.strip_prefix if sign[0] == "#" else patterns.strip_suffix
         return strip(value, pattern, longest=len(sign) == 2)
 
-    def _parts(self, argument: str) -> tuple[str, str]:
+    def _split_replacement(self, argument: str) -> tuple[str, str]:
         at = 0
         while at < len(argument) and argument[at] != "/":
             char = argument[at]
@@ -278,7 +278,7 @@ class Parameters:
         return self.pattern(argument[:at]), words.joined(words.lex(argument[at + 1 :], self))
 
     def pattern(self, text: str) -> str:
-        """A word as a pattern: quoted characters mean themselves."""
+        """Expands a word to a pattern in which quoted characters stand for themselves."""
         return "".join(
             re.sub(r"([*?\[\]\\()|])", r"\\\1", piece.text) if piece.quoted else piece.text
             for piece in words.lex(text, self)

@@ -1,4 +1,4 @@
-"""Patterns of a shell (``*``, ``?``, ``[a-z]``, ``@(a|b)``) as regular expressions, and what ``${x%…}`` does with them."""
+"""Turns a shell's patterns (``*``, ``?``, ``[a-z]``, ``@(a|b)``) into regular expressions, and applies ``${x%…}``."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ _CLASSES = {
 
 
 def classes(pattern: str) -> str:
-    """``pattern`` with the characters that POSIX' names of classes (``[:digit:]``) mean in their places."""
+    """Replaces the POSIX character classes of ``pattern`` (``[:digit:]``) by the characters that they mean."""
     return re.sub(r"\[:(\w+):\]", lambda named: _CLASSES.get(named[1], named[0]), pattern)
 
 
 @lru_cache(maxsize=4096)
 def to_regex(pattern: str, *, lazy: bool = False) -> str:
-    """A regular expression for a shell pattern; ``\\x`` in the pattern is x itself."""
-    found, at, pattern = "", 0, classes(pattern)
-    more = "?" if lazy else ""
+    """Returns a regular expression for a shell pattern; ``\\x`` in the pattern is x itself."""
+    regex, at, pattern = "", 0, classes(pattern)
+    laziness = "?" if lazy else ""
     while at < len(pattern):
         char = pattern[at]
         if char in _GROUPS and pattern[at + 1 : at + 2] == "(" and ")" in pattern[at:]:
             stop = _closing(pattern, at + 1)
             inner = "|".join(to_regex(part, lazy=lazy) for part in _alternatives(pattern[at + 2 : stop]))
-            found += _GROUPS[char].format(inner)
+            regex += _GROUPS[char].format(inner)
             at = stop + 1
             continue
         if char == "\\" and at + 1 < len(pattern):
             at += 1
-            found += re.escape(pattern[at])
+            regex += re.escape(pattern[at])
         elif char == "*":
-            found += ".*" + more
+            regex += ".*" + laziness
         elif char == "?":
-            found += "."
+            regex += "."
         elif char == "[" and "]" in pattern[at + 2 :]:
             stop = pattern.index("]", at + 2)
             body = pattern[at + 1 : stop].replace("\\", "\\\\").replace("[", "\\[")
-            found += f"[{'^' + body[1:] if body[:1] in '!^' else body}]"
+            regex += f"[{'^' + body[1:] if body[:1] in '!^' else body}]"
             at = stop
         else:
-            found += re.escape(char)
+            regex += re.escape(char)
         at += 1
-    return found
+    return regex
 
 
 def _closing(pattern: str, opening: int) -> int:
@@ -83,8 +83,8 @@ def _alternatives(text: str) -> list[str]:
 
 
 def most_steps(regex: str, size: int) -> float:
-    """How many ways a backtracking search may try on a text of ``size`` characters, at most; infinite for a repetition of
-    what can match in several ways (``(a+)+``)."""
+    """Returns how many ways a backtracking search may try on ``size`` characters, at most; a repetition of what can match
+    in several ways (``(a+)+``) counts as infinite below the bound ``_EACH ** min(size, _FEW)``."""
     groups: list[tuple[float, bool]] = []  # of every open group: the ways before it, whether it has alternatives
     ways, last, several = 1.0, 1.0, False
     for piece in _PIECE.finditer(regex):
@@ -108,8 +108,8 @@ def most_steps(regex: str, size: int) -> float:
 
 
 def searchable(regex: str, size: int) -> re.Pattern[str]:
-    """``regex`` for a text of ``size`` characters. Raises :class:`TooLong` where a search could outlast anybody's patience,
-    :class:`re.error` where it is none."""
+    """Compiles ``regex`` for a text of ``size`` characters. Raises :class:`TooLong` where a search could outlast anybody's
+    patience, :class:`re.error` for what is no regular expression."""
     if most_steps(regex, size) > _MOST_STEPS:
         raise TooLong(f"the pattern {regex[:60]} on a text of {size:,} characters")
     with warnings.catch_warnings():  # Python's own about sets such as [[x], which a shell has as they stand
@@ -125,26 +125,26 @@ def _compiled(pattern: str, text: str, *, lazy: bool = False) -> re.Pattern[str]
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Whether the whole of ``text`` fits ``pattern``."""
+    """Says whether the whole of ``text`` matches the shell pattern ``pattern``."""
     return _compiled(pattern, text).fullmatch(text) is not None
 
 
 def strip_prefix(text: str, pattern: str, *, longest: bool) -> str:
-    """``${x#pattern}`` and, longest, ``${x##pattern}``."""
+    """Returns ``${x#pattern}`` or, with ``longest``, ``${x##pattern}`` for the value ``text`` of x."""
     cuts = range(len(text), -1, -1) if longest else range(len(text) + 1)
     compiled = _compiled(pattern, text)
     return next((text[cut:] for cut in cuts if compiled.fullmatch(text, 0, cut)), text)
 
 
 def strip_suffix(text: str, pattern: str, *, longest: bool) -> str:
-    """``${x%pattern}`` and, longest, ``${x%%pattern}``."""
+    """Returns ``${x%pattern}`` or, with ``longest``, ``${x%%pattern}`` for the value ``text`` of x."""
     cuts = range(len(text) + 1) if longest else range(len(text), -1, -1)
     compiled = _compiled(pattern, text)
     return next((text[:cut] for cut in cuts if compiled.fullmatch(text, cut)), text)
 
 
 def replace_in(text: str, pattern: str, by: str, *, how: str) -> str:
-    """``${x/pattern/by}``; ``how``: ``/`` the first, ``//`` all, ``/#`` at the start, ``/%`` at the end."""
+    """Returns ``${x/pattern/by}``; ``how``: ``/`` the first match, ``//`` all, ``/#`` at the start, ``/%`` at the end."""
     if not pattern:
         return text
     regex = to_regex(pattern)

@@ -1,4 +1,4 @@
-"""Programs that a script starts: launchers and wrappers are looked through, other scripts are evaluated, trainers noted."""
+"""Evaluates programs that a script starts: looks through launchers and wrappers, enters other scripts, notes trainers."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from projector.intake.shell.machine import Machine
 
 #: Commands whose output is a word or a path: never an option, never a count that matters.
-_PLAIN = word_set("date hostname whoami uuidgen mktemp id pwd realpath readlink ip ifconfig git uname tty")
+_PLAIN_OUTPUT = word_set("date hostname whoami uuidgen mktemp id pwd realpath readlink ip ifconfig git uname tty")
 _SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
-_COUNTS = re.compile(
+_PRINTS_GPU_COUNT = re.compile(
     r"\S*python[\d.]* (?:-\w )*-c\s+(?:import torch\s*[;\n]\s*print\(|print\(__import__\(['\"]torch['\"]\)\.)"
     r"(?:torch\.)?cuda\.device_count\(\)\)\s*;?\s*"
 )
 _CONFIGURATION = re.compile(r"\w\.ya?ml$")
 #: An argument where a command stands: the line before it does not go on, and bash starts the trainer without it.
-_LOST = re.compile(r"--[A-Za-z][\w-]*(?:=|$)|\+*[A-Za-z]\w*(?:\.\w+)+=")
-_ASKED = frozenset(
+_LOST_ARGUMENT = re.compile(r"--[A-Za-z][\w-]*(?:=|$)|\+*[A-Za-z]\w*(?:\.\w+)+=")
+_PROBES = frozenset(
     ("grep", "egrep", "diff", "cmp", "pgrep", "nvidia-smi", "rocm-smi", "ping", "nc", "ibstat", "python-test")
 )
 
@@ -42,7 +42,7 @@ class Programs:
     def run(self, argv: list[str], state: State, where: str, line: int) -> Verdict:
         """Evaluates one program with its arguments."""
         argv = list(argv)
-        if argv and self.machine.launches and not self.machine.captures and _LOST.match(argv[0]):
+        if argv and self.machine.launches and not self.machine.captures and _LOST_ARGUMENT.match(argv[0]):
             raise Unreadable(
                 where, line, f"{argv[0]} as a command", "\\ at the end of the line before, and no comment there"
             )
@@ -52,43 +52,43 @@ class Programs:
             return True
         name = posixpath.basename(MARK.sub("", argv[0]))
         if name in _SHELLS:
-            return self._shell(argv, state, where, line)
+            return self._run_shell(argv, state, where, line)
         if name in ("srun", "sbatch", "salloc"):
-            return self._slurm(name, argv, state, where, line)
+            return self._run_slurm(name, argv, state, where, line)
         if name in launchers.MPI:
             options, rest = launchers.mpi_options(argv[1:])
-            return self._within(Step("mpirun", options), rest, _exporting(options, state), where, line)
+            return self._run_inside(Step("mpirun", options), rest, _with_exported(options, state), where, line)
         if name == "bcprun":
             options = launchers.bcp_options(argv[1:])
-            child = _exporting(options, state)
+            child = _with_exported(options, state)
             child.cwd = options.pop("cwd", state.cwd)
-            return self._within(Step("mpirun", options), ["bash", "-c", options.pop("cmd", "")], child, where, line)
+            return self._run_inside(Step("mpirun", options), ["bash", "-c", options.pop("cmd", "")], child, where, line)
         if name in ("ssh", "pdsh", "clush"):
-            return self._remote(argv, state, where)
+            return self._run_remote(argv, state, where)
         inner = launchers.unwrapped(name, argv)
         if inner is not None:
             if name == "env":
-                inner, state = _environment(inner, state)
+                inner, state = _split_env(inner, state)
             return self.run(inner, state, where, line) if inner else True
         launch = launchers.launched(name, argv)
         if launch is not None:
-            if self.machine.captures and _COUNTS.fullmatch(" ".join(argv)):
+            if self.machine.captures and _PRINTS_GPU_COUNT.fullmatch(" ".join(argv)):
                 self.machine.emit(
                     visible(state.environment(), self.machine.unknowns, "torch.cuda.device_count()") + "\n"
                 )
                 return True
-            own, behind = launchers.submitted(launch[2])
-            if behind:
-                step = Step("submitter", {"name": posixpath.basename(launch[1]), **own})
-                return self._within(step, behind, state, where, line)
+            submitter_options, submitted = launchers.submitted(launch[2])
+            if submitted:
+                step = Step("submitter", {"name": posixpath.basename(launch[1]), **submitter_options})
+                return self._run_inside(step, submitted, state, where, line)
             if launch[0] is not None and posixpath.basename(launch[1]) in _SHELLS:
-                return self._within(launch[0], [launch[1], *launch[2]], state, where, line)
-            return self._note(launch, state, where, line)
+                return self._run_inside(launch[0], [launch[1], *launch[2]], state, where, line)
+            return self._note_launch(launch, state, where, line)
         if self._is_script(argv[0], state):
-            return self._script(argv, state)
-        return self._other(argv, state, where, line)
+            return self._run_script(argv, state)
+        return self._run_other(argv, state, where, line)
 
-    def _other(self, argv: list[str], state: State, where: str, line: int) -> Verdict:
+    def _run_other(self, argv: list[str], state: State, where: str, line: int) -> Verdict:
         machine = self.machine
         name = posixpath.basename(argv[0])
         if name == "cat":
@@ -101,34 +101,36 @@ class Programs:
             if nodes.isdigit() and len(nodes) < 6:
                 machine.emit("".join(f"node{number}\n" for number in range(int(nodes))))
                 return True
-        words, fed = self._fed(argv, state)
-        filled = name == "envsubst" and fed is not None
-        text = self._listed(argv) or (
-            substituted(fed or "", state.environment(), argv[1:]) if filled else printed(words, fed, cwd=state.cwd)
+        words, stdin = self._filter_input(argv, state)
+        substitutes = name == "envsubst" and stdin is not None
+        text = self._gpu_listing(argv) or (
+            substituted(stdin or "", state.environment(), argv[1:])
+            if substitutes
+            else printed(words, stdin, cwd=state.cwd)
         )
         if text is not None:
             machine.emit(text)
             return True
-        if name not in SILENT and name not in _ASKED:
+        if name not in SILENT and name not in _PROBES:
             at = next((i for i, word in enumerate(argv[1:], 1) if launchers.starts_program(word)), None)
             if at is not None and name not in launchers.TEXT_TOOLS:
-                return self._within(Step("other", {"name": name}), argv[at:], state, where, line)
-            told = any(word.startswith("--") for word in argv[1:])
-            if told or (not machine.captures and any(_CONFIGURATION.search(word) for word in argv[1:])):
-                return self._note((Step("other", {"name": name}), argv[0], argv[1:]), state, where, line)
+                return self._run_inside(Step("other", {"name": name}), argv[at:], state, where, line)
+            has_options = any(word.startswith("--") for word in argv[1:])
+            if has_options or (not machine.captures and any(_CONFIGURATION.search(word) for word in argv[1:])):
+                return self._note_launch((Step("other", {"name": name}), argv[0], argv[1:]), state, where, line)
         if machine.captures:
             shown = machine.unknowns.shown(" ".join(argv))
             unset = machine.unknowns.within(" ".join(argv))
-            plain = name in _PLAIN
+            plain = name in _PLAIN_OUTPUT
             machine.emit(
                 machine.unknowns.mark(*[u for u in unset if not u.unset], Unknown(f"$({shown[:60]})", plain=plain))
             )
-        if name in _ASKED:
+        if name in _PROBES:
             return Undecided(machine.unknowns.shown(" ".join(argv))[:100])
         return True
 
-    def _listed(self, argv: list[str]) -> str | None:
-        """What ``nvidia-smi`` prints of the GPUs of a machine, a line each, where it is asked for nothing else."""
+    def _gpu_listing(self, argv: list[str]) -> str | None:
+        """Returns one line per GPU for an ``nvidia-smi`` that only lists its machine's GPUs; None for other commands."""
         if (
             posixpath.basename(argv[0]) != "nvidia-smi"
             or not self.machine.captures
@@ -140,8 +142,8 @@ class Programs:
             return None
         return "".join(f"GPU {i}\n" for i in range(int(self.machine.unknowns.node(f"nvidia-smi {words}"))))
 
-    def _fed(self, argv: list[str], state: State) -> tuple[list[str], str | None]:
-        """A text tool and what it reads: the file that is its last word, where that is at hand, else its input."""
+    def _filter_input(self, argv: list[str], state: State) -> tuple[list[str], str | None]:
+        """Splits a command into its words and the text it reads: that of a known file named last, else standard input."""
         if posixpath.basename(argv[0]) in FILTERS and len(argv) > 1 and not argv[-1].startswith("-"):
             text = self.machine.files.read(argv[-1], state)
             if text is not None:
@@ -174,7 +176,7 @@ class Programs:
             "/" in word and self.machine.files.wrote(word, state)
         )
 
-    def _shell(self, argv: list[str], state: State, where: str, line: int) -> Verdict:
+    def _run_shell(self, argv: list[str], state: State, where: str, line: int) -> Verdict:
         at = 1
         text = None
         while at < len(argv) and argv[at][:1] in "-+" and argv[at] not in ("-", "--"):
@@ -186,15 +188,15 @@ class Programs:
             at += 1
         if text is not None:
             inner = state.process(argv[at] if at < len(argv) else "bash", argv[at + 1 :])
-            return self._process(text, f"{where}, line {line}: -c", inner, marked=True)
+            return self._run_process(text, f"{where}, line {line}: -c", inner, marked=True)
         if at < len(argv) and argv[at] not in ("-", "-s", "--"):
-            return self._script(argv[at:], state)
+            return self._run_script(argv[at:], state)
         stdin = self.machine.stdin[-1]
         if stdin:
-            return self._process(stdin, where, state.process("bash", argv[at + 1 :]), marked=True)
+            return self._run_process(stdin, where, state.process("bash", argv[at + 1 :]), marked=True)
         return True
 
-    def _script(self, argv: list[str], state: State, request: scheduler.Request | None = None) -> Verdict:
+    def _run_script(self, argv: list[str], state: State, request: scheduler.Request | None = None) -> Verdict:
         machine = self.machine
         text = machine.files.read(argv[0], state)
         shown = machine.unknowns.shown(argv[0])
@@ -203,16 +205,16 @@ class Programs:
             if at is not None:
                 machine.note(f"{shown} is not there: taken for a wrapper of the command behind it")
                 name = posixpath.basename(shown)
-                return self._within(Step("other", {"name": name}), argv[at:], state, shown, 0)
+                return self._run_inside(Step("other", {"name": name}), argv[at:], state, shown, 0)
             machine.absent[shown] = None
             return True
         written = machine.files.wrote(argv[0], state)
         inner = state.process(argv[0], argv[1:])
         if request is not None:
             self.submit(scheduler.directives(text), request, inner)
-        return self._process(text, posixpath.basename(shown), inner, marked=written)
+        return self._run_process(text, posixpath.basename(shown), inner, marked=written)
 
-    def _process(self, text: str, where: str, state: State, *, marked: bool) -> Verdict:
+    def _run_process(self, text: str, where: str, state: State, *, marked: bool) -> Verdict:
         try:
             return self.machine.run_text(text, where, state, marked=marked)
         except Exit as error:
@@ -225,7 +227,7 @@ class Programs:
     # launchers
 
     def submit(self, written: scheduler.Request, given: scheduler.Request, state: State) -> None:
-        """Sets the variables of a job: its directives, and what stands on the command line over them."""
+        """Sets a batch job's variables in ``state``; options of the command line (``given``) override its directives."""
         request = given.over(written)
         for name, value in scheduler.variables(request).items():
             if name in state.variables and (value is None or name in self.machine.given):
@@ -236,26 +238,26 @@ class Programs:
         if request.kind == "slurm":
             self.machine.first_rank(state)
         if request.kind == "pbs":
-            self._pbs(request, state)
+            self._set_pbs_hosts(request, state)
 
-    def _pbs(self, request: scheduler.Request, state: State) -> None:
-        nodes, each = (
+    def _set_pbs_hosts(self, request: scheduler.Request, state: State) -> None:
+        nodes, per_node = (
             request.values.get("nodes", ""),
             request.values.get("ntasks-per-node") or request.values.get("ppn"),
         )
         state.set("PBS_NODEFILE", "/var/spool/pbs/aux/nodefile")
         state.exported.add("PBS_NODEFILE")
         if nodes.isdigit() and int(nodes) < 20_000:
-            hosts = [f"node{number}\n" for number in range(int(nodes)) for _ in range(int(each or 1))]
+            hosts = [f"node{number}\n" for number in range(int(nodes)) for _ in range(int(per_node or 1))]
             self.machine.files.write("/var/spool/pbs/aux/nodefile", "".join(hosts), state)
 
-    def _slurm(self, name: str, argv: list[str], state: State, where: str, line: int) -> Verdict:
+    def _run_slurm(self, name: str, argv: list[str], state: State, where: str, line: int) -> Verdict:
         options, rest = scheduler.options(argv[1:])
         request = scheduler.Request("slurm", options)
         if name == "srun":
             inner = state.child()
             self.machine.first_rank(inner)
-            return self._within(Step("srun", options), rest, inner, where, line)
+            return self._run_inside(Step("srun", options), rest, inner, where, line)
         if name == "salloc":
             inner = state.child()
             self.submit(scheduler.Request(), request, inner)
@@ -265,27 +267,29 @@ class Programs:
             text = wrap if wrap is not None else self.machine.stdin[-1] or ""
             inner = state.process("sbatch", [])
             self.submit(scheduler.directives(text), request, inner)
-            return self._process(text, f"{where}, line {line}: sbatch", inner, marked=True)
-        return self._script(rest, state, request)
+            return self._run_process(text, f"{where}, line {line}: sbatch", inner, marked=True)
+        return self._run_script(rest, state, request)
 
-    def _within(self, step: Step, argv: list[str], state: State, where: str, line: int) -> Verdict:
+    def _run_inside(self, step: Step, argv: list[str], state: State, where: str, line: int) -> Verdict:
         self.steps.append(step)
         try:
             return self.run(argv, state, where, line) if argv else True
         finally:
             self.steps.pop()
 
-    def _remote(self, argv: list[str], state: State, where: str) -> Verdict:
+    def _run_remote(self, argv: list[str], state: State, where: str) -> Verdict:
         at = 1
         while at < len(argv) and argv[at].startswith("-"):
             at += 2 if argv[at] in ("-p", "-i", "-o", "-l", "-w", "-F", "-f", "-g", "-x", "-R") else 1
         text = " ".join(argv[at + (0 if posixpath.basename(argv[0]) != "ssh" else 1) :])
         if not text:
             text = self.machine.stdin[-1] or ""
-        return self._process(text, f"{where}: {argv[0]}", state.process(argv[0], []), marked=True)
+        return self._run_process(text, f"{where}: {argv[0]}", state.process(argv[0], []), marked=True)
 
-    def _note(self, found: tuple[Step | None, str, list[str]], state: State, where: str, line: int) -> Verdict:
-        step, program, arguments = found
+    def _note_launch(
+        self, launched: tuple[Step | None, str, list[str]], state: State, where: str, line: int
+    ) -> Verdict:
+        step, program, arguments = launched
         steps = (*self.steps, step) if step else tuple(self.steps)
         self.machine.launches.append(
             Launch(
@@ -303,8 +307,8 @@ class Programs:
         return True
 
 
-def _exporting(options: dict[str, str], state: State) -> State:
-    """A child of ``state`` with the variables that a launcher hands on."""
+def _with_exported(options: dict[str, str], state: State) -> State:
+    """Returns a child of ``state`` in which the variables that a launcher passes on are set and exported."""
     inner = state.child()
     for text in options.pop("exported", "").split("\n"):
         name, equals, value = text.partition("=")
@@ -314,8 +318,8 @@ def _exporting(options: dict[str, str], state: State) -> State:
     return inner
 
 
-def _environment(argv: list[str], state: State) -> tuple[list[str], State]:
-    """``env A=1 B=2 command``: the command, with what it is given."""
+def _split_env(argv: list[str], state: State) -> tuple[list[str], State]:
+    """Splits ``env A=1 B=2 command`` into the command and a child of ``state`` with those variables."""
     inner = state.child()
     while argv and (re.match(r"[A-Za-z_]\w*=", argv[0]) or argv[0].startswith("-")):
         name, equals, value = argv[0].partition("=")

@@ -1,4 +1,4 @@
-"""What a batch script asks of its scheduler, and the variables that the scheduler sets from it.
+"""Reads what a batch script asks of its scheduler, and derives the variables that the scheduler sets.
 
 Slurm: sbatch(1), srun(1), "OUTPUT ENVIRONMENT VARIABLES". PBS Professional: qsub(1B), -l select. LSF: bsub(1).
 """
@@ -22,7 +22,7 @@ _SHORT = {"-N": "nodes", "-n": "ntasks", "-G": "gpus", "-c": "cpus-per-task"}
 
 @dataclass(frozen=True)
 class Request:
-    """Options of a job by long name (``nodes``, ``ntasks``, …), their values as text; ``kind`` of scheduler."""
+    """A job's options by long name (``nodes``, ``ntasks``, …), as text. ``kind``: the scheduler, empty for no request."""
 
     kind: str = ""
     values: Mapping[str, str] = field(default_factory=dict)
@@ -31,13 +31,13 @@ class Request:
         return bool(self.kind)
 
     def over(self, other: Request) -> Request:
-        """This request, completed by ``other``."""
+        """Returns this request, completed by the options of ``other`` that this one lacks."""
         return Request(self.kind or other.kind, {**other.values, **self.values})
 
 
 def directives(text: str) -> Request:
-    """The ``#SBATCH``, ``#PBS``, ``#BSUB`` and ``#PJM`` lines at the head of a script."""
-    found: dict[str, str] = {}
+    """Reads the ``#SBATCH``, ``#PBS``, ``#BSUB`` and ``#PJM`` lines at the head of a script."""
+    values: dict[str, str] = {}
     kind = ""
     for line in text.splitlines()[:400]:
         bare = line.strip()
@@ -53,20 +53,22 @@ def directives(text: str) -> Request:
             parts = match[2].split()
         if match[1] == "SBATCH":
             while parts:
-                given, parts = options(parts)
-                found |= given
+                stated, parts = options(parts)
+                values |= stated
                 parts = parts[1:]
         else:
             text = " ".join(parts)
-            found |= {
-                name: asked[1] for name, pattern in table("launchers", match[1]) if (asked := re.search(pattern, text))
+            values |= {
+                name: option[1]
+                for name, pattern in table("launchers", match[1])
+                if (option := re.search(pattern, text))
             }
-    return Request({"SBATCH": "slurm"}.get(kind, kind.lower()), found)
+    return Request({"SBATCH": "slurm"}.get(kind, kind.lower()), values)
 
 
 def options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Slurm's options at the head of ``words`` by long name, and the command behind them."""
-    found: dict[str, str] = {}
+    """Returns Slurm's options at the head of ``words`` by long name, and the command behind the options."""
+    values: dict[str, str] = {}
     at = 0
     while at < len(words):
         word = words[at]
@@ -88,8 +90,8 @@ def options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         if not equals and at < len(words):
             value = words[at]
             at += 1
-        found[_SHORT.get(name, name.lstrip("-"))] = value
-    return found, list(words[at:])
+        values[_SHORT.get(name, name.lstrip("-"))] = value
+    return values, list(words[at:])
 
 
 def _count(text: str | None) -> int | None:
@@ -97,7 +99,7 @@ def _count(text: str | None) -> int | None:
 
 
 def per_node(values: Mapping[str, str]) -> int | None:
-    """GPUs of a node that a job asks for."""
+    """Returns how many GPUs of a node a job asks for; None where its options do not say."""
     for name in ("gpus-per-node", "gres", "gpus-per-task", "gpus"):
         text = values.get(name, "")
         match = (
@@ -118,35 +120,35 @@ def per_node(values: Mapping[str, str]) -> int | None:
 
 
 def variables(request: Request) -> dict[str, str | None]:
-    """Variables of the job; None: set, to something only the run knows."""
+    """Returns the variables that Slurm sets in a job; None stands for a value that only the run knows."""
     values = request.values
     if request.kind != "slurm":
         return {}
-    nodes, tasks, each = (_count(values.get(name)) for name in ("nodes", "ntasks", "ntasks-per-node"))
-    if nodes is None and tasks and each:
-        nodes = math.ceil(tasks / each)
+    nodes, tasks, tasks_per_node = (_count(values.get(name)) for name in ("nodes", "ntasks", "ntasks-per-node"))
+    if nodes is None and tasks and tasks_per_node:
+        nodes = math.ceil(tasks / tasks_per_node)
     stated_nodes = values.get("nodes")
-    found: dict[str, str | None] = dict.fromkeys(_RUNTIME)
+    slurm: dict[str, str | None] = dict.fromkeys(_RUNTIME)
     known_nodes = str(nodes) if nodes else None
     if nodes or stated_nodes or not tasks:
-        found |= {"SLURM_NNODES": known_nodes, "SLURM_JOB_NUM_NODES": known_nodes}
-    if tasks is None and each and nodes:
-        tasks = nodes * each
-    if each is None and tasks and nodes and tasks % nodes == 0:
-        each = tasks // nodes
+        slurm |= {"SLURM_NNODES": known_nodes, "SLURM_JOB_NUM_NODES": known_nodes}
+    if tasks is None and tasks_per_node and nodes:
+        tasks = nodes * tasks_per_node
+    if tasks_per_node is None and tasks and nodes and tasks % nodes == 0:
+        tasks_per_node = tasks // nodes
     if tasks or "ntasks" in values:
-        found |= {"SLURM_NTASKS": str(tasks) if tasks else None, "SLURM_NPROCS": str(tasks) if tasks else None}
+        slurm |= {"SLURM_NTASKS": str(tasks) if tasks else None, "SLURM_NPROCS": str(tasks) if tasks else None}
     elif nodes:
-        found |= {"SLURM_NTASKS": str(nodes), "SLURM_NPROCS": str(nodes)}
-    if each or "ntasks-per-node" in values:
-        found["SLURM_NTASKS_PER_NODE"] = str(each) if each else None
-        found["SLURM_TASKS_PER_NODE"] = str(each) if each else None
+        slurm |= {"SLURM_NTASKS": str(nodes), "SLURM_NPROCS": str(nodes)}
+    if tasks_per_node or "ntasks-per-node" in values:
+        slurm["SLURM_NTASKS_PER_NODE"] = str(tasks_per_node) if tasks_per_node else None
+        slurm["SLURM_TASKS_PER_NODE"] = str(tasks_per_node) if tasks_per_node else None
     gpus = per_node(values)
     if gpus or any(name in values for name in ("gres", "gpus-per-node", "gpus")):
         text = str(gpus) if gpus else None
-        found |= {"SLURM_GPUS_ON_NODE": text, "SLURM_GPUS_PER_NODE": text}
+        slurm |= {"SLURM_GPUS_ON_NODE": text, "SLURM_GPUS_PER_NODE": text}
         if "gpus" in values:
-            found["SLURM_GPUS"] = values["gpus"] if values["gpus"].isdigit() else None
+            slurm["SLURM_GPUS"] = values["gpus"] if values["gpus"].isdigit() else None
     if "cpus-per-task" in values:
-        found["SLURM_CPUS_PER_TASK"] = values["cpus-per-task"]
-    return found
+        slurm["SLURM_CPUS_PER_TASK"] = values["cpus-per-task"]
+    return slurm

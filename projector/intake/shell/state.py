@@ -1,4 +1,4 @@
-"""Variables, arguments, functions and written files of a shell at one moment."""
+"""Holds the variables, arguments, functions and options of a shell at one moment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ Value = str | list[str] | dict[str, str]
 
 @dataclass(slots=True)
 class State:
-    """What a subshell copies. ``missing``: sourced files that are not there, which may have set anything."""
+    """The state of one shell. ``missing``: sourced files that are not there and may have set anything; ``local``: for each
+    running function, the outer values of its local variables (None: not set)."""
 
     variables: dict[str, Value] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
@@ -31,32 +32,34 @@ class State:
     local: list[dict[str, Value | None]] = field(default_factory=list)
 
     def child(self) -> State:
-        """A subshell: everything, changed apart."""
-        made = copy.copy(self)
-        made.variables = {
+        """Returns a copy for a subshell, whose changes do not reach this state."""
+        copied = copy.copy(self)
+        copied.variables = {
             name: (value if isinstance(value, str) else copy.copy(value)) for name, value in self.variables.items()
         }
-        made.exported, made.positional = set(self.exported), list(self.positional)
-        made.functions, made.missing = dict(self.functions), list(self.missing)
-        made.options, made.local = set(self.options), [dict(frame) for frame in self.local]
-        return made
+        copied.exported, copied.positional = set(self.exported), list(self.positional)
+        copied.functions, copied.missing = dict(self.functions), list(self.missing)
+        copied.options, copied.local = set(self.options), [dict(frame) for frame in self.local]
+        return copied
 
     def process(self, script: str, positional: Sequence[str], extra: Mapping[str, str] | None = None) -> State:
-        """A new program: what is exported, and its own arguments."""
-        kept: dict[str, Value] = {
+        """Returns the state of a new program ``script``: exported variables, ``extra`` ones, and its own arguments."""
+        variables: dict[str, Value] = {
             name: value for name, value in self.variables.items() if name in self.exported and isinstance(value, str)
         }
-        kept |= extra or {}
-        return State(variables=kept, exported=set(kept), positional=list(positional), script=script, cwd=self.cwd)
+        variables |= extra or {}
+        return State(
+            variables=variables, exported=set(variables), positional=list(positional), script=script, cwd=self.cwd
+        )
 
     def environment(self) -> dict[str, str]:
-        """Exported variables."""
+        """Returns the exported variables that hold text."""
         return {
             name: value for name, value in self.variables.items() if name in self.exported and isinstance(value, str)
         }
 
     def set(self, name: str, value: Value) -> None:
-        """Assigns; the text of an array's name is its first element."""
+        """Assigns ``value`` to ``name``; a text assigned to an indexed array becomes its first element."""
         before = self.variables.get(name)
         if isinstance(value, str) and isinstance(before, list):
             before[:1] = [value]
@@ -66,7 +69,7 @@ class State:
             self.exported.add(name)
 
     def set_element(self, name: str, key: str, value: str, *, append: bool = False) -> None:
-        """Assigns one element; indices of an indexed array beyond its end append."""
+        """Assigns one element of an array; an indexed array grows to the index, and appends where ``key`` is no number."""
         before = self.variables.get(name)
         if isinstance(before, dict):
             before[key] = before.get(key, "") + value if append else value

@@ -1,4 +1,4 @@
-"""What a script does not say by itself, as marks inside the text of its values.
+"""Represents what a script does not say by itself as marks inside the text of its values.
 
 A mark is a private-use character pair round an index; text operations (joining, splitting, quoting, evaluating again)
 carry it along, so a value that came from an unset variable or a command is recognised wherever it ends up.
@@ -18,7 +18,7 @@ _PRIVATE = re.compile("[\ue000-\ue003]")
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """``source`` as the script has it (``$NNODES``, ``$(nproc)``); ``settle``: the flag that gives it.
+    """A value that a script does not say. ``source``: as written (``$NNODES``, ``$(nproc)``); ``settle``: the flag for it.
 
     ``unset``: a variable or argument that is simply not set, which a shell expands to nothing. ``plain``: a word or a
     path (a date, a host's name) that holds no options and no counts. ``filled``: never empty.
@@ -35,8 +35,8 @@ class Unknown:
 
 
 class Unknowns:
-    """The marks of one evaluation. ``node_gpus``: GPUs of every machine that it runs on, where whoever asks knows them;
-    ``counted``: what of the script asked for them."""
+    """Holds the marks of one evaluation. ``node_gpus``: GPUs of each machine, None where the caller does not know them;
+    ``counted``: what in the script asked for this number; ``judged``: unset values that conditions compared."""
 
     def __init__(self, node_gpus: int | None = None) -> None:
         self.node_gpus = node_gpus
@@ -46,7 +46,7 @@ class Unknowns:
         self.judged: dict[Unknown, None] = {}
 
     def mark(self, *unknown: Unknown) -> str:
-        """Text that stands for a value which ``unknown`` decide."""
+        """Returns the text that stands for a value which ``unknown`` decide."""
         key = tuple(dict.fromkeys(unknown))
         if key not in self._index:
             self._index[key] = len(self._items)
@@ -54,7 +54,7 @@ class Unknowns:
         return f"{_OPEN}{self._index[key]}{_CLOSE}"
 
     def node(self, asked: str) -> str:
-        """The GPUs of a machine, for which ``asked`` of the script asks; a mark where nobody knows them."""
+        """Returns the number of GPUs of a machine, which ``asked`` in the script asks for; a mark where it is not known."""
         if self.node_gpus is None:
             settle = "--gpu NAME or --cluster NAME (which say how many a node has), --env CUDA_VISIBLE_DEVICES=0,1,…"
             return self.mark(Unknown(f"{asked} (the GPUs of a machine)", f"{settle} or --gpus N"))
@@ -62,21 +62,21 @@ class Unknowns:
         return str(self.node_gpus)
 
     def within(self, text: str) -> tuple[Unknown, ...]:
-        """What the marks in ``text`` stand for, each once."""
-        found = [item for index in MARK.findall(text) for item in self._items[int(index)]]
-        return tuple(dict.fromkeys(found))
+        """Returns the unknowns that the marks in ``text`` stand for, each once."""
+        unknowns = [item for index in MARK.findall(text) for item in self._items[int(index)]]
+        return tuple(dict.fromkeys(unknowns))
 
     def judge(self, text: str) -> str:
-        """``text`` as a shell compares it; what is not set in it is remembered, for it chose a branch."""
+        """Returns ``text`` as a shell compares it, and remembers unset values in it, since they choose a branch."""
         self.judged |= dict.fromkeys(item for item in self.within(text) if item.unset)
         return self.as_shell(text)
 
     def as_shell(self, text: str) -> str:
-        """``text`` as a shell would have it where unset means nothing; marks of other kinds stay."""
+        """Returns ``text`` without the marks of unset values, which a shell expands to nothing; other marks stay."""
         return MARK.sub(lambda match: "" if self._unset(match[1]) else match[0], text)
 
     def shown(self, text: str) -> str:
-        """``text`` for people: marks as the script writes them."""
+        """Returns ``text`` for people: marks appear as the script writes their sources."""
         return MARK.sub(lambda match: " and ".join(item.source for item in self._items[int(match[1])]), text)
 
     def _unset(self, index: str) -> bool:
@@ -84,21 +84,21 @@ class Unknowns:
 
 
 def is_known(text: str) -> bool:
-    """Whether ``text`` holds no mark."""
+    """Says whether ``text`` holds no mark."""
     return _OPEN not in text
 
 
 def clean(text: str) -> str:
-    """``text`` of a file, without characters that could pass for marks."""
+    """Replaces characters of a file's ``text`` that could pass for marks."""
     return _PRIVATE.sub("\ufffd", text)
 
 
 def word_set(text: str) -> frozenset[str]:
-    """The words of ``text``."""
+    """Returns the set of words of ``text``."""
     return frozenset(text.split())
 
 
 def listed(name: str) -> frozenset[str]:
-    """The words of a list in ``lists.txt``."""
-    found = re.search(rf"^{name}:((?:.*\n)(?: .*\n)*)", Path(__file__).with_name("lists.txt").read_text(), re.MULTILINE)
-    return word_set(found[1] if found else "")
+    """Returns the words of the list ``name`` in ``lists.txt``; none for a list that is not there."""
+    match = re.search(rf"^{name}:((?:.*\n)(?: .*\n)*)", Path(__file__).with_name("lists.txt").read_text(), re.MULTILINE)
+    return word_set(match[1] if match else "")

@@ -1,4 +1,4 @@
-"""Expansion of words: quotes, variables, arithmetic and commands in them, then splitting into fields.
+"""Expands words (quotes, variables, arithmetic and commands in them), then splits them into fields.
 
 Bash reference manual, "Shell Expansions"; names of files are never looked up (a pattern stays as it stands).
 """
@@ -23,7 +23,7 @@ _MOST_FIELDS, _MOST_TEXT = 20_000, 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a word. ``quoted``: patterns in it mean themselves; ``split``: blanks in it end a field;
+    """A part of an expanded word. ``quoted``: pattern characters stand for themselves; ``split``: blanks end a field;
     ``ends``: a field ends here (between the elements of ``"$@"``)."""
 
     text: str
@@ -33,7 +33,10 @@ class Piece:
 
 
 def lex(text: str, parameters: Parameters, *, inside: bool = False) -> list[Piece]:
-    """The pieces of a word; ``inside``: the text stands between double quotes (or in a here-document)."""
+    """Returns the pieces of a word; ``inside``: the text stands between double quotes (or in a here-document).
+
+    Raises :class:`TooLong` for a text beyond 4,000,000 characters.
+    """
     if len(text) > _MOST_TEXT:
         raise TooLong(f"a word of {len(text):,} characters")
     found: list[Piece] = []
@@ -68,15 +71,15 @@ def lex(text: str, parameters: Parameters, *, inside: bool = False) -> list[Piec
                 at += 1
                 continue
             stop = _ansi_end(text, at + 2)
-            found.append(Piece(_ansi(text[at + 2 : stop]), quoted=True))
+            found.append(Piece(_unescape_ansi(text[at + 2 : stop]), quoted=True))
             at = stop + 1
         elif char == "$":
-            pieces, at = _dollar(text, at, parameters, inside)
+            pieces, at = _expand_dollar(text, at, parameters, inside)
             found += pieces
         elif char == "`":
             stop = _backtick_end(text, at + 1)
             command = re.sub(r"\\([`\\$])", r"\1", text[at + 1 : stop])
-            found.append(_result(parameters.command(command), inside))
+            found.append(_expanded_piece(parameters.command(command), inside))
             at = stop + 1
         else:
             stop = at + 1
@@ -87,11 +90,11 @@ def lex(text: str, parameters: Parameters, *, inside: bool = False) -> list[Piec
     return found
 
 
-def _result(text: str, inside: bool) -> Piece:
+def _expanded_piece(text: str, inside: bool) -> Piece:
     return Piece(text, quoted=inside, split=not inside)
 
 
-def _dollar(text: str, at: int, parameters: Parameters, inside: bool) -> tuple[list[Piece], int]:
+def _expand_dollar(text: str, at: int, parameters: Parameters, inside: bool) -> tuple[list[Piece], int]:
     following = text[at + 1 : at + 2]
     if following == "(":
         stop = closing(text, at + 1)
@@ -99,14 +102,14 @@ def _dollar(text: str, at: int, parameters: Parameters, inside: bool) -> tuple[l
         if inner.startswith("(") and inner.endswith(")"):
             value = parameters.arithmetic(inner[1:-1])
             if value is not None:
-                return [_result(value, inside)], stop + 1
-        return [_result(parameters.command(inner), inside)], stop + 1
+                return [_expanded_piece(value, inside)], stop + 1
+        return [_expanded_piece(parameters.command(inner), inside)], stop + 1
     if following == "{":
         stop = closing(text, at + 1)
         return parameters.expand(text[at + 2 : stop], inside), stop + 1
     if following == "[":
         stop = closing(text, at + 1)
-        return [_result(parameters.arithmetic(text[at + 2 : stop]) or "", inside)], stop + 1
+        return [_expanded_piece(parameters.arithmetic(text[at + 2 : stop]) or "", inside)], stop + 1
     name = _NAME.match(text, at + 1)
     if name is None:
         return [Piece("$", quoted=inside)], at + 1
@@ -114,9 +117,9 @@ def _dollar(text: str, at: int, parameters: Parameters, inside: bool) -> tuple[l
 
 
 def closing(text: str, opening: int) -> int:
-    """Where the bracket at ``opening`` closes, quotes and nested brackets respected; the end when it does not."""
+    """Returns where the bracket at ``opening`` closes, past quotes and nested brackets; the text's end where it does not."""
     pairs = {"(": ")", "{": "}", "[": "]"}
-    wanted, own = pairs[text[opening]], text[opening]
+    wanted, opener = pairs[text[opening]], text[opening]
     depth, at = 0, opening
     while at < len(text):
         char = text[at]
@@ -131,7 +134,7 @@ def closing(text: str, opening: int) -> int:
             at = closing(text, at + 1)
         elif char == "`":
             at = _backtick_end(text, at + 1)
-        elif char == own:
+        elif char == opener:
             depth += 1
         elif char == wanted:
             depth -= 1
@@ -142,12 +145,12 @@ def closing(text: str, opening: int) -> int:
 
 
 def _unpaired(text: str, at: int) -> bool:
-    """A single quote in ``${x:-it's}`` that never closes is a character."""
+    """Says whether the single quote at ``at`` never closes, as in ``${x:-it's}``, and so is a plain character."""
     return text.find("'", at + 1) < 0
 
 
 def quoted_end(text: str, opening: int) -> int:
-    """Where the double quote at ``opening`` closes."""
+    """Returns where the double quote at ``opening`` closes; the end of the text where it does not."""
     at = opening + 1
     while at < len(text):
         char = text[at]
@@ -175,33 +178,33 @@ def _ansi_end(text: str, at: int) -> int:
     return min(at, len(text))
 
 
-def _ansi(text: str) -> str:
+def _unescape_ansi(text: str) -> str:
     return re.sub(r"\\(.)", lambda match: _ANSI.get(match[1], match[1]), text, flags=re.DOTALL)
 
 
 def joined(pieces: list[Piece]) -> str:
-    """One text, as in an assignment: nothing splits, elements are separated by a blank."""
-    found = "".join(" " if piece.ends else piece.text for piece in pieces)
-    if len(found) > _MOST_TEXT:
-        raise TooLong(f"a value of {len(found):,} characters")
-    return found
+    """Joins pieces into one text, as an assignment does: nothing splits, a blank separates elements."""
+    text = "".join(" " if piece.ends else piece.text for piece in pieces)
+    if len(text) > _MOST_TEXT:
+        raise TooLong(f"a value of {len(text):,} characters")
+    return text
 
 
 def fields_of(pieces: list[Piece], ifs: str = " \t\n") -> list[str]:
-    """The words of a command line that ``pieces`` make."""
-    found: list[str] = []
+    """Splits ``pieces`` at the characters ``ifs`` into the words of a command line."""
+    fields: list[str] = []
     current: list[str] = []
     solid = False  # whether the current field exists even when it is empty
 
     def end() -> None:
         nonlocal solid
         if current or solid:
-            found.append("".join(current))
+            fields.append("".join(current))
         current.clear()
         solid = False
 
     for piece in pieces:
-        if len(found) > _MOST_FIELDS:
+        if len(fields) > _MOST_FIELDS:
             break
         if piece.ends:
             end()
@@ -217,22 +220,24 @@ def fields_of(pieces: list[Piece], ifs: str = " \t\n") -> list[str]:
                 if part:
                     current.append(part)
     end()
-    return found
+    return fields
 
 
 def braces(words: list[str]) -> list[str]:
-    """``{1..4}`` and ``{a,b}`` written out; of unquoted words only."""
-    found = []
+    """Writes out ``{1..4}`` and ``{a,b}`` in unquoted words."""
+    expanded = []
     for word in words:
         match = _BRACE.search(word)
         if match:
             first, last, step = int(match[1]), int(match[2]), abs(int(match[3] or 1)) or 1
             numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
-            found += [word[: match.start()] + str(number) + word[match.end() :] for number in numbers[:1000]]
+            expanded += [word[: match.start()] + str(number) + word[match.end() :] for number in numbers[:1000]]
             continue
-        listed = re.search(r"(?<!\$)\{([^{}]*,[^{}]*)\}", word)
-        if listed and not MARK.search(listed[1]):
-            found += [word[: listed.start()] + part + word[listed.end() :] for part in listed[1].split(",")]
+        alternatives = re.search(r"(?<!\$)\{([^{}]*,[^{}]*)\}", word)
+        if alternatives and not MARK.search(alternatives[1]):
+            expanded += [
+                word[: alternatives.start()] + part + word[alternatives.end() :] for part in alternatives[1].split(",")
+            ]
             continue
-        found.append(word)
-    return found
+        expanded.append(word)
+    return expanded
