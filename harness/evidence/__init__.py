@@ -1,1 +1,1 @@
-"""Measured runs and where they come from: files, logs, tables, suites; whether their figures can be true."""
+"""Reads measured runs from files, logs, tables and suites, and checks whether their figures can be true."""

@@ -1,5 +1,5 @@
-"""A step time and a rate of one run: each from the other, whether they can be figures of one run, and slips of units that
-would explain an unlikely figure, in words: milliseconds for seconds, the job for one GPU, …
+"""Derives step time and rate from each other, checks whether both can be figures of one run, and names slips of units
+that would explain an unlikely figure: milliseconds for seconds, the job for one GPU, …
 
 A slip is named only where the figure it leads to is usual; the words start with a colon, or are empty.
 """
@@ -13,7 +13,7 @@ AGREE = 0.02
 
 
 def both(step_seconds: float | None, tgs: float | None, tokens: float) -> tuple[float | None, float | None, str]:
-    """(seconds of a step, tokens/s/GPU, which was made from the other), of ``tokens`` a step and GPU."""
+    """Returns (seconds of a step, tokens/s/GPU, which one was derived) for ``tokens`` a step and GPU."""
     if step_seconds and not tgs:
         return step_seconds, tokens / step_seconds, "tgs from step_seconds"
     if tgs and not step_seconds:
@@ -22,10 +22,10 @@ def both(step_seconds: float | None, tgs: float | None, tokens: float) -> tuple[
 
 
 def contradiction(step_seconds: float, tgs: float, gpus: int, tokens: int) -> str:
-    """Why a step time and a rate are not of one run, whose step has ``tokens`` on all GPUs; empty where they are."""
+    """Returns why a step time and a rate are not of one run, whose step has ``tokens`` on all GPUs; empty if they can be."""
     ratio = tgs * step_seconds * gpus / tokens
-    off = abs(ratio - 1)
-    if off <= AGREE or off <= AGREE + _rounding(tgs, step_seconds * 1000):
+    deviation = abs(ratio - 1)
+    if deviation <= AGREE or deviation <= AGREE + _rounding(tgs, step_seconds * 1000):
         return ""
     return (
         f"{tgs:.6g} tokens/s/GPU over {step_seconds:.6g} s and {gpus} GPUs are {ratio:.3g} times the {tokens:,} tokens of"
@@ -34,7 +34,7 @@ def contradiction(step_seconds: float, tgs: float, gpus: int, tokens: int) -> st
 
 
 def _rounding(*figures: float) -> float:
-    """The relative error that printing with so few digits may have made, of all figures together."""
+    """Returns the relative error that rounding to the printed digits may have made, summed over all ``figures``."""
     return sum(0.5 * 10.0 ** -_decimals(value) / value for value in figures)
 
 
@@ -49,14 +49,14 @@ _CLOSE = 0.05  # a ratio that a slip explains to this is explained by it
 
 
 def rate_is_stated(run: MeasuredRun) -> bool:
-    """Whether the source gives tokens/s and the step time follows from it."""
+    """Says whether the source gives tokens/s, from which the step time follows."""
     return (
         any(text.startswith("step_seconds from tgs") for text in run.measured.derived) or not run.measured.step_seconds
     )
 
 
 def utilisation(mfu: float, run: MeasuredRun) -> str:
-    """What makes an MFU usual: another unit of the time, or the rate of all GPUs taken for that of one (or the reverse)."""
+    """Names the slip that would make an MFU usual: of the time's unit, or between the rate of all GPUs and that of one."""
     gpus, stated_rate = run.gpus, rate_is_stated(run)
     seconds, tgs = run.measured.step_seconds or 0.0, run.measured.tgs or 0.0
     times = (
@@ -90,25 +90,25 @@ def long(seconds: float) -> str:
 
 
 def memory(peak: float, capacity: float, gpus: int, node: int) -> str:
-    """``peak``, ``capacity``: GiB; ``node``: GPUs of one."""
+    """Names the slip that explains a ``peak`` above the ``capacity`` (both GiB); ``node``: GPUs of a node."""
     if peak <= capacity * 1.08:
         return ": decimal GB, taken for GiB?"
-    whole = [(node, f"of a node of {node} GPUs together"), (gpus, f"of all {gpus} GPUs together")]
-    for divisor, words in [*whole, (1024, "in MiB"), (2**20, "in KiB"), (2**30, "in bytes")]:
+    shared = [(node, f"of a node of {node} GPUs together"), (gpus, f"of all {gpus} GPUs together")]
+    for divisor, words in [*shared, (1024, "in MiB"), (2**20, "in KiB"), (2**30, "in bytes")]:
         if divisor > 1 and 0.1 * capacity <= peak / divisor <= capacity:
             return f": {words}? {peak / divisor:.4g} GiB would fit"
     return ""
 
 
 def product(ratio: float, gpus: int) -> str:
-    """``ratio``: tokens that rate and time give over those of the batch."""
-    known = (
+    """Names the slip that explains ``ratio``: tokens by rate and time over those of the batch."""
+    slips = (
         (1e3, "milliseconds taken for seconds, or a rate in tokens per thousand seconds"),
         (1e-3, "seconds taken for milliseconds, or a rate in thousands"),
         (float(gpus), f"the rate of all {gpus} GPUs, taken for that of one"),
         (1 / gpus if gpus else 0.0, f"the rate of one GPU, divided by {gpus} again"),
     )
-    for factor, words in known:
+    for factor, words in slips:
         if factor and factor != 1 and abs(ratio / factor - 1) < _CLOSE:
             return f": {words}?"
     return ""

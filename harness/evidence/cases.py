@@ -1,4 +1,4 @@
-"""The ``cases`` list of a suite: configurations with nothing measured yet, as runs without figures."""
+"""Reads the ``cases`` list of a suite, configurations with nothing measured yet, as runs without figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_FRAMEWORK = "megatron-lm"
 
 
 def parse(value: object, where: str) -> tuple[list[MeasuredRun], list[Problem]]:
-    """Cases in order, and every mistake of every case."""
+    """Returns the cases in order as runs, and every mistake of every case."""
     if value is None:
         return [], []
     if not isinstance(value, Sequence) or isinstance(value, str):
@@ -45,7 +45,7 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
     from projector.workload import schema, validate
 
     problems = [Problem(where, f"{key}{k}", item[k], nearest(str(k), KEYS)) for k in item if k not in KEYS]
-    problems += _texts(item, where, key)
+    problems += _text_problems(item, where, key)
     missing = [name for name in ("id", "model", "recipe") if name not in item]
     problems += [Problem(where, f"{key}{name}", "nothing", "a value: every case has one") for name in missing]
     lacking = missing_model(item.get("model"))
@@ -59,11 +59,11 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
     framework, wrong_framework = _framework(item, where, key)
     problems += wrong_model + wrong_recipe + wrong_cluster + wrong_gpus + wrong_framework
     if (model is None and not lacking) or recipe is None or cluster is None or gpus is None:
-        return None, problems + _ranges(item, where, key, {p.key for p in problems})
+        return None, problems + _range_problems(item, where, key, {p.key for p in problems})
     run = MeasuredRun(
         id=str(item.get("id")),
         source=Source(title="not measured", kind="case"),
-        gpu=_file(item, where) or cluster.gpu.name,
+        gpu=_hardware_file(item, where) or cluster.gpu.name,
         gpus=gpus,
         stack=Stack(framework=framework, date=str(item.get("framework_date", ""))),
         model=model,
@@ -71,7 +71,7 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
         measured=Measured(),
         model_name=model.name if model else lacking,
         problem="" if model else lacks(lacking),
-        cluster=(_file(item, where) or cluster.name) if "cluster" in item else None,
+        cluster=(_hardware_file(item, where) or cluster.name) if "cluster" in item else None,
         group=str(item.get("group", "")),
         switches={"strategy": str(item["strategy"])} if "strategy" in item else {},
         notes=str(item.get("notes", "")),
@@ -86,35 +86,35 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
     return run, problems
 
 
-def _file(item: Mapping[str, object], where: str) -> str:
-    """The hardware file that a case names; empty where it names something of the catalogue."""
-    from projector.hardware import catalogue, user_files
+def _hardware_file(item: Mapping[str, object], where: str) -> str:
+    """Returns the path of the hardware file that a case names; empty where it names hardware of the catalogue."""
+    from projector.hardware import catalogue, own
 
     name = str(item.get("cluster", item.get("gpu")))
     return user_files.beside(name, where) if catalogue.is_path(name) else ""
 
 
-def _ranges(item: Mapping[str, object], where: str, key: str, known: Collection[str]) -> list[Problem]:
-    """Numbers out of range in a case that something else already stops; ``known``: keys reported before."""
-    from projector.workload.value_checks import range_problems
+def _range_problems(item: Mapping[str, object], where: str, key: str, known: Collection[str]) -> list[Problem]:
+    """Reports numbers out of range in a case that is already refused; ``known``: keys reported before."""
+    from projector.workload.checks import range_problems
 
     parts = [(name, item[name]) for name in ("model", "recipe") if isinstance(item.get(name), Mapping)]
-    found = [p for name, part in parts for p in range_problems(part, where, f"{key}{name}.")]  # type: ignore[arg-type]
-    return [p for p in found if p.key not in known]
+    problems = [p for name, part in parts for p in range_problems(part, where, f"{key}{name}.")]  # type: ignore[arg-type]
+    return [p for p in problems if p.key not in known]
 
 
-def _texts(item: Mapping[str, object], where: str, key: str) -> list[Problem]:
+def _text_problems(item: Mapping[str, object], where: str, key: str) -> list[Problem]:
     names = ("id", "group", "strategy", "notes", "framework_date")
     return [
         Problem(where, f"{key}{name}", item[name], "text")
         for name in names
         if name in item and not (isinstance(item[name], str) and item[name])
-    ] + _one_line(item.get("id"), where, key)
+    ] + _id_problems(item.get("id"), where, key)
 
 
-def _one_line(name: object, where: str, key: str) -> list[Problem]:
-    odd = isinstance(name, str) and not name.isprintable()
-    return [Problem(where, f"{key}id", name, "printable text in one line")] if odd else []
+def _id_problems(name: object, where: str, key: str) -> list[Problem]:
+    unprintable = isinstance(name, str) and not name.isprintable()
+    return [Problem(where, f"{key}id", name, "printable text in one line")] if unprintable else []
 
 
 def _cluster(item: Mapping[str, object], where: str, key: str) -> tuple[Cluster | None, list[Problem]]:

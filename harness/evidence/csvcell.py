@@ -1,4 +1,4 @@
-"""Cells of a CSV that a spreadsheet must not compute: a text that would be a formula gets an apostrophe before it.
+"""Shields cells of a CSV that a spreadsheet must not compute: text that would be a formula gets a leading apostrophe.
 
 What is a formula to Excel, LibreOffice and Google Sheets: a cell that begins with ``=``, ``+``, ``-`` or ``@``, or with a
 tab or a carriage return before one (OWASP, "CSV injection"). Numbers are written as they are. :func:`shielded` and
@@ -14,10 +14,10 @@ _SHIELDED = re.compile(r"'+[=+\-@\t\r]")
 
 
 def shielded(value: object) -> object:
-    """A text as it is written, any other value as it is."""
+    """Returns a text as it is written to the CSV, any other value as it is."""
     return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
 def plain(text: str) -> str:
-    """The text that was written."""
+    """Returns the text that :func:`shielded` was given."""
     return text[1:] if text.startswith("'") and _SHIELDED.match(text) else text

@@ -1,4 +1,4 @@
-"""Measured runs as YAML: strict reading (every mistake of every file at once); :mod:`harness.evidence.run_text` writes them.
+"""Reads measured runs from YAML strictly, every mistake of every file at once; :mod:`harness.evidence.run_text` writes.
 
 The schema is the dataclasses of :mod:`harness.contracts.runs`, nested as they are; ``model`` is a zoo name, a zoo name with
 changes (``{base: …, field: …}``) or a full mapping, ``recipe`` holds only what is stated.
@@ -35,7 +35,7 @@ _MEMORY = ("allocated", "reserved", "device")
 
 
 def read(path: str | Path, *, lenient: bool = False) -> list[MeasuredRun]:
-    """Runs of one file, or of every ``*.yaml`` of a folder. Raises :class:`InputError` with all mistakes found.
+    """Reads the runs of one file, or of every ``*.yaml`` of a folder. Raises :class:`InputError` with all mistakes found.
 
     ``lenient``: a run whose model the zoo does not have is read, with that as its ``problem`` (:data:`MISSING_MODEL`).
     """
@@ -43,7 +43,7 @@ def read(path: str | Path, *, lenient: bool = False) -> list[MeasuredRun]:
 
 
 def read_all(paths: Iterable[str | Path], *, lenient: bool = False) -> list[MeasuredRun]:
-    """Runs of several files and folders, in order; an id must be unique among all of them."""
+    """Reads runs of several files and folders, in order. Raises :class:`InputError` with all mistakes, repeated ids too."""
     runs: list[MeasuredRun] = []
     problems: list[Problem] = []
     for path in _files(paths, problems):
@@ -51,8 +51,8 @@ def read_all(paths: Iterable[str | Path], *, lenient: bool = False) -> list[Meas
             text = read_text(path, "a readable YAML file")
             runs += known if (known := remembered(text)) is not None else _parsed(text, str(path), lenient)
     if problems:
-        raise InputError([*problems, *_duplicates(runs, "")])
-    raise_all(_duplicates(runs, ""))
+        raise InputError([*problems, *_duplicate_ids(runs, "")])
+    raise_all(_duplicate_ids(runs, ""))
     return runs
 
 
@@ -65,13 +65,12 @@ def _parsed(text: str, where: str, lenient: bool) -> list[MeasuredRun]:
 
 
 def remembered(text: str) -> list[MeasuredRun] | None:
-    """The runs of a strict file with this text, where this code has read it before."""
+    """Returns the runs of a strict file with this text where this code has read it before, else None."""
     return _SHELF.recall(text)
 
 
 def remember(text: str, runs: Sequence[MeasuredRun]) -> None:
-    """For :func:`remembered`: what was read of ``text`` without a mistake. A file that names others (hardware of its own) is
-    read again each time."""
+    """Keeps the runs read from ``text`` for :func:`remembered`, unless the file names hardware files, which may change."""
     if not any(catalogue.is_path(name) for run in runs for name in (run.gpu, run.cluster) if name):
         _SHELF.keep(text, list(runs))
 
@@ -92,13 +91,13 @@ def _files(paths: Iterable[str | Path], problems: list[Problem]) -> list[Path]:
 
 
 def is_strict(data: object) -> bool:
-    """A list whose first record has the strict schema's ``measured`` and ``stack`` (loose tables have neither)."""
+    """Says whether ``data`` is a list whose first record has the strict schema's ``measured`` and ``stack``."""
     first = data[0] if isinstance(data, list) and data else None
     return isinstance(first, Mapping) and "measured" in first and "stack" in first
 
 
 def parse(data: object, where: str, *, lenient: bool = False) -> tuple[list[MeasuredRun], list[Problem]]:
-    """Runs of parsed YAML, and what is wrong with it; ``where`` names the file in the problems.
+    """Returns the runs of parsed YAML, and what is wrong with it; ``where`` names the file in the problems.
 
     ``lenient``: as in :func:`read`.
 
@@ -115,10 +114,10 @@ def parse(data: object, where: str, *, lenient: bool = False) -> tuple[list[Meas
         problems += wrong
         if run is not None:
             runs.append(run)
-    return runs, problems + _duplicates(runs, where)
+    return runs, problems + _duplicate_ids(runs, where)
 
 
-def _duplicates(runs: Sequence[MeasuredRun], where: str) -> list[Problem]:
+def _duplicate_ids(runs: Sequence[MeasuredRun], where: str) -> list[Problem]:
     counts = Counter(run.id for run in runs)
     return [
         Problem(where or "measured runs", "id", name, f"unique ids ({n} rows)") for name, n in counts.items() if n > 1
@@ -137,10 +136,10 @@ def _run(item: object, where: str, key: str, lenient: bool) -> tuple[MeasuredRun
     problems += [Problem(where, f"{label}{k}", "nothing", "a value") for k in _REQUIRED if item.get(k) is None]
     lacking = missing_model(item.get("model")) if lenient else ""
     parts = _parts({**item, "model": None, "problem": lacking} if lacking else item, where, label, problems)
-    problems += _scalars(item, where, label)
+    problems += _scalar_problems(item, where, label)
     if problems:
         return None, problems
-    parts["measured"] = _whole(parts["measured"], parts["recipe"], item["gpus"])
+    parts["measured"] = _with_both_speeds(parts["measured"], parts["recipe"], item["gpus"])
     model: Model | None = parts["model"]
     name = str(item.get("model_name") or (model.name if model else lacking))
     run = MeasuredRun(
@@ -162,8 +161,8 @@ def _run(item: object, where: str, key: str, lenient: bool) -> tuple[MeasuredRun
     return physics.marked(run)[0], []
 
 
-def _whole(measured: Measured, recipe: Recipe | None, gpus: int) -> Measured:
-    """With the step time from the rate, or the rate from the step time, where one alone is stated."""
+def _with_both_speeds(measured: Measured, recipe: Recipe | None, gpus: int) -> Measured:
+    """Adds the step time from the rate, or the rate from the step time, where only one is stated."""
     if recipe is None or not gpus:
         return measured
     tokens = recipe.global_batch_size * recipe.seq_length / gpus
@@ -172,18 +171,18 @@ def _whole(measured: Measured, recipe: Recipe | None, gpus: int) -> Measured:
 
 
 def missing_model(value: object) -> str:
-    """The name that a ``model`` states and the zoo does not have; empty where there is none."""
+    """Returns the name that a ``model`` states and the zoo does not have; empty where the zoo has it."""
     name = value.get("base") if isinstance(value, Mapping) else value
     return name if isinstance(name, str) and zoo.named(name) is None else ""
 
 
 def lacks(name: str) -> str:
-    """The problem of a run whose model has this name, which the zoo does not have."""
+    """Returns the ``problem`` of a run whose model has this name, which the zoo does not have."""
     return f"{MISSING_MODEL} {name} ({zoo.expected(name)})"
 
 
 def _parts(item: Mapping[str, Any], where: str, label: str, problems: list[Problem]) -> dict[str, Any]:
-    """The nested values, each by its own schema; problems are appended."""
+    """Parses the nested values, each by its own schema; appends mistakes to ``problems``."""
     parts: dict[str, Any] = {"model": None, "recipe": None}
     for name, kind in (("source", Source), ("stack", Stack), ("measured", Measured)):
         if item.get(name) is not None:
@@ -204,18 +203,20 @@ def _parts(item: Mapping[str, Any], where: str, label: str, problems: list[Probl
     return parts
 
 
-def _scalars(item: Mapping[str, Any], where: str, label: str) -> list[Problem]:
-    found: list[Problem] = []
+def _scalar_problems(item: Mapping[str, Any], where: str, label: str) -> list[Problem]:
+    problems: list[Problem] = []
 
     def check(name: str, good: bool, expected: str) -> None:
         if item.get(name) is not None and not good:
-            found.append(Problem(where, f"{label}{name}", item[name], expected))
+            problems.append(Problem(where, f"{label}{name}", item[name], expected))
 
     excused = bool(item.get("problem"))
     for name in ("id", "gpu", "cluster", "model_name", "group", "problem", "notes"):
         check(name, isinstance(item.get(name), str), "text")
     if "doubt" in item and not (isinstance(item["doubt"], str) and item["doubt"].strip()):
-        found.append(Problem(where, f"{label}doubt", item["doubt"], "why its own source doubts the figure, in words"))
+        problems.append(
+            Problem(where, f"{label}doubt", item["doubt"], "why its own source doubts the figure, in words")
+        )
     run_id = item.get("id")
     check("id", not isinstance(run_id, str) or (run_id.isprintable() and run_id != ""), "printable text in one line")
     gpu = item.get("gpu")
@@ -224,7 +225,7 @@ def _scalars(item: Mapping[str, Any], where: str, label: str) -> list[Problem]:
     cluster = item.get("cluster")
     if isinstance(cluster, str) and not catalogue.knows_cluster(cluster):
         check("cluster", False, f"{nearest(cluster, catalogue.cluster_names())}; or the path of a YAML file")
-    found += [problem for name in (gpu, cluster) for problem in _described(name)]
+    problems += [problem for name in (gpu, cluster) for problem in _hardware_problems(name)]
     check("gpus", type(item.get("gpus")) is int and item["gpus"] >= (0 if excused else 1), "a whole number of GPUs")
     check(
         "gpus_per_node", type(item.get("gpus_per_node")) is int and item["gpus_per_node"] > 0, "a positive whole number"
@@ -233,11 +234,11 @@ def _scalars(item: Mapping[str, Any], where: str, label: str) -> list[Problem]:
     for name in ("assumed", "unread"):
         texts = item.get(name)
         check(name, isinstance(texts, list) and all(isinstance(text, str) for text in texts), "a list of texts")
-    return found + _figures(item.get("measured"), where, f"{label}measured.", excused)
+    return problems + _figure_problems(item.get("measured"), where, f"{label}measured.", excused)
 
 
-def _described(name: object) -> tuple[Problem, ...]:
-    """What is wrong with a hardware file that a run names."""
+def _hardware_problems(name: object) -> tuple[Problem, ...]:
+    """Returns what is wrong with the hardware file ``name`` of a run; nothing for names of the catalogue."""
     if not isinstance(name, str) or not (catalogue.is_path(name) and catalogue.knows_cluster(name)):
         return ()
     try:
@@ -247,18 +248,18 @@ def _described(name: object) -> tuple[Problem, ...]:
     return ()
 
 
-def _figures(measured: object, where: str, label: str, excused: bool) -> list[Problem]:
+def _figure_problems(measured: object, where: str, label: str, excused: bool) -> list[Problem]:
     if not isinstance(measured, Mapping):
         return []
-    found = [
+    problems = [
         Problem(where, f"{label}{name}", measured[name], "a positive number")
         for name in ("step_seconds", "tgs", "tflops_per_gpu", "peak_memory_gib", "failed_allocation_gib")
         if isinstance(measured.get(name), (int, float)) and not 0 < measured[name] < math.inf
     ]
     if not excused and measured.get("tflops_per_gpu") and not (measured.get("step_seconds") or measured.get("tgs")):
         expected = "step_seconds or tgs beside it (frameworks count FLOP in different ways)"
-        found.append(Problem(where, f"{label}tflops_per_gpu", "no other figure of speed", expected))
+        problems.append(Problem(where, f"{label}tflops_per_gpu", "no other figure of speed", expected))
     for name, known in (("status", _STATUS), ("memory_kind", _MEMORY)):
         if isinstance(measured.get(name), str) and measured[name] not in known:
-            found.append(Problem(where, f"{label}{name}", measured[name], f"one of {', '.join(known)}"))
-    return found
+            problems.append(Problem(where, f"{label}{name}", measured[name], f"one of {', '.join(known)}"))
+    return problems

@@ -1,4 +1,4 @@
-"""How sure the median of a series of step times is. Pure functions.
+"""Estimates how sure the median of a series of step times is. Pure functions.
 
 The median of n draws with replacement is the value at a quantile that is Beta((n+1)/2, (n+1)/2) distributed (order
 statistics of the uniform distribution), so that a resample costs one number whatever n is. Neighbouring steps of a run
@@ -14,7 +14,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-LEAST = 3  # values of which a median has an interval
+LEAST = 3  # values, from which on a median has an interval
 _MOST_LAGS = 200
 _CHANCE = 1.645  # normal quantile: one lag in twenty of independent values exceeds this many 1 / sqrt n
 
@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def effective(values: Floats) -> float:
-    """The number of independent values that says as much of the median as these, in their order, do; at least 1."""
+    """Returns the number of independent values that say as much of the median as ``values`` in order do; at least 1."""
     count = len(values)
     above = (values > np.median(values)).astype(np.float64)
     above -= above.mean()
@@ -39,7 +39,7 @@ def effective(values: Floats) -> float:
 
 
 def resampled(values: Floats, resamples: int, seed: int) -> Floats:
-    """Medians of resampled ``values`` (at least one), as many as ``resamples``; the same for the same seed."""
+    """Returns ``resamples`` medians of resampled ``values`` (at least one); the same for the same seed."""
     shape = (effective(values) + 1) / 2
     quantiles = np.random.default_rng(seed).beta(shape, shape, resamples)
     ordered = np.sort(values)

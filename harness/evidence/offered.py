@@ -1,4 +1,4 @@
-"""What the projector's command line asks of evidence, offered by the entry points ``projector.evidence``."""
+"""Answers what the projector's command line asks of evidence, through the entry points ``projector.evidence``."""
 
 from __future__ import annotations
 
@@ -18,26 +18,29 @@ from projector.workload.workload import Workload
 
 
 def workloads(paths: Sequence[Path]) -> tuple[Workload, ...]:
-    """Workloads of every run, case and training of the suites at ``paths``. Raises ``InputError`` with all mistakes."""
+    """Returns the workloads of every run, case and training of the suites at ``paths``. Raises ``InputError`` with all
+    mistakes."""
     suites = load_all(list(paths))
-    found = [made for suite in suites for run in suite.runs if (made := _workload(run)) is not None]
-    return (*found, *(job.workload for suite in suites for job in suite.plan.jobs))
+    measured_workloads = [
+        workload for suite in suites for run in suite.runs if (workload := _complete_workload(run)) is not None
+    ]
+    return (*measured_workloads, *(job.workload for suite in suites for job in suite.plan.jobs))
 
 
-def _workload(run: object) -> Workload | None:
+def _complete_workload(run: object) -> Workload | None:
     try:
-        made: Workload = run.workload  # type: ignore[attr-defined]
+        workload: Workload = run.workload  # type: ignore[attr-defined]
     except ValueError:  # an incomplete configuration has no kernels
         return None
-    return made
+    return workload
 
 
 def measured(
     path: Path, gpu: str | None, gpus: int | None, framework: str | None, config: Path | None = None
 ) -> Measured:
-    """The runs of a log or a table with the seconds of their steps, and why others of it have none; the other words
-    say what a log does not, ``config`` of one that holds no configuration (a history of W&B, TensorBoard's events) what
-    it was started with. Raises :class:`InputError` for what cannot be read."""
+    """Returns the runs of a log or a table with their seconds a step, and why other runs have none. ``gpu``, ``gpus`` and
+    ``framework`` say what a log does not; ``config``: what a log without a configuration (a history of W&B,
+    TensorBoard's events) was started with. Raises :class:`InputError` for what cannot be read."""
     try:
         runs = runs_of(path, read_context(None, gpu, gpus, framework))
     except Incomplete:
@@ -49,18 +52,18 @@ def measured(
             raise
         expected = "--anchor FILE with the seconds of its step, where it is a configuration"
         raise InputError([*error.problems, Problem(str(path), "", "no --anchor-step", expected)]) from None
-    found: list[tuple[str, Loaded, float]] = []
+    usable: list[tuple[str, Loaded, float]] = []
     refused: list[Problem] = []
     for run in runs:
-        loaded, seconds = _loaded(run), run.measured.step_seconds
+        loaded, seconds = _usable(run), run.measured.step_seconds
         if loaded is None or seconds is None:
             refused.append(Problem(str(path), run.id, run.problem or "no step time", "a run with its step time"))
         else:
-            found.append((run.id, loaded, seconds))
-    return found, refused
+            usable.append((run.id, loaded, seconds))
+    return usable, refused
 
 
-def _loaded(run: MeasuredRun) -> Loaded | None:
+def _usable(run: MeasuredRun) -> Loaded | None:
     if run.problem or run.model is None or run.recipe is None:
         return None
     return Loaded(

@@ -1,4 +1,4 @@
-"""Whether the figures of a run can be true: the physical check of every row, whatever it was read from. Pure functions.
+"""Checks whether the figures of a run can be physically true, whatever the row was read from. Pure functions.
 
 *Refused* is what no machine does: a throughput above the dense peak of the precision, more memory than the device has, a
 precision that it has no matrix rate for, figures beyond any training, figures of one row that contradict each other, a
@@ -27,13 +27,13 @@ from projector.workload import validate
 from projector.workload.workload import Workload
 
 # Share of the matrix products left where weights are frozen: forward and data gradient, no weight gradient.
-_FROZEN = 2.0 / 3.0
-_COMMON = "megatron-2025-04"
+_FROZEN_SHARE = 2.0 / 3.0
+_COMMON_FORMULA = "megatron-2025-04"
 
 
 def flops_per_token(run: MeasuredRun, seconds_per_flop: float, believed: tuple[float, float]) -> tuple[float, float]:
-    """(least, most); by one formula alone where that puts the MFU in what is ``believed``: then the least of all is not
-    above that, nor the most below. ``seconds_per_flop``: what turns FLOP a token into an MFU."""
+    """Returns (least, most) FLOP a token over all formulas; by one formula alone where its MFU lies in ``believed``: then
+    the least of all is not above ``believed``, nor the most below. ``seconds_per_flop`` turns FLOP a token into an MFU."""
     common, (low, high) = _common_count(run), believed
     if low <= common * seconds_per_flop <= high:
         return common, common
@@ -45,13 +45,13 @@ _MOST_RECENT = 1024
 
 
 def _common_count(run: MeasuredRun) -> float:
-    """FLOP a token by one formula. Rows of a table share model and recipe as objects: these are looked up, not compared."""
+    """Returns FLOP a token by one formula. Rows of a table share model and recipe objects, looked up by identity."""
     key = (id(run.model), id(run.recipe), run.gpus, run.stack.framework, run.stack.date)
     if key not in _RECENT:
         if len(_RECENT) >= _MOST_RECENT:
             _RECENT.clear()
         try:
-            count = flops.flops_per_token(run.workload, _COMMON)
+            count = flops.flops_per_token(run.workload, _COMMON_FORMULA)
         except (Unsupported, ArithmeticError):
             count = 0.0
         _RECENT[key] = (run, count)  # the run keeps both objects, so that no other gets their identity
@@ -60,23 +60,23 @@ def _common_count(run: MeasuredRun) -> float:
 
 @lru_cache(maxsize=4096)
 def _all_counts(workload: Workload) -> tuple[float, float]:
-    """(least, most) FLOP a token over all formulas; zeros where none covers the model or the configuration is none."""
+    """Returns (least, most) FLOP a token over all formulas; zeros where none covers the model or the workload is invalid."""
     if workload.model.unsupported or validate.problems(workload):
         return 0.0, 0.0
-    found = []
+    counts = []
     for formula in flops.formulas():
         try:
-            found.append(flops.flops_per_token(workload, formula))
+            counts.append(flops.flops_per_token(workload, formula))
         except Unsupported:
             continue
-    if not found:
+    if not counts:
         return 0.0, 0.0
-    return min(found) * (_FROZEN if workload.recipe.lora else 1.0), max(found)
+    return min(counts) * (_FROZEN_SHARE if workload.recipe.lora else 1.0), max(counts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What is believed of a figure: outside ``possible`` it is refused, outside ``usual`` doubted. Both ends belong to it.
+    """The limits of figures, both ends included: a figure that is not possible is refused, an unusual one is doubted.
 
     MFU is of the dense peak. No published training of a language model reaches 0.75 of it or runs whole steps below 0.005;
     the largest clusters have some 200,000 GPUs; the longest published steps take minutes.
@@ -93,7 +93,7 @@ class Bounds:
 
 BOUNDS = Bounds()
 
-# By what names a data sheet rates the operands of a precision. FP32 products may run as TF32.
+# The names under which a data sheet rates the operands of a precision. FP32 products may run as TF32.
 _RATES = {"mxfp4": ("mxfp4", "fp4"), "nvfp4": ("nvfp4", "fp4"), "fp32": ("tf32", "fp32")}
 _GIB = 2.0**30
 _NOMINAL = ("cpu",)  # stands for whatever processor is at hand: its figures bound no other
@@ -101,57 +101,57 @@ _NOMINAL = ("cpu",)  # stands for whatever processor is at hand: its figures bou
 
 @dataclass(frozen=True)
 class Judgement:
-    """Reasons in words: why a row cannot be true, and why it is doubtful."""
+    """The reasons, in words, why a row cannot be true (``refused``) and why it is doubtful (``doubts``)."""
 
     refused: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
 
 
 def judge(run: MeasuredRun) -> Judgement:
-    """The physical check of one run. A run without figures, a model or a known GPU is judged by what it has."""
+    """Checks one run physically. A run without figures, a model or a known GPU is judged by what it states."""
     refused, doubts = list[str](), list[str]()
-    for hard, text in _found(run):
+    for hard, text in _findings(run):
         (refused if hard else doubts).append(text)
     return Judgement(tuple(refused), tuple(doubts))
 
 
 def marked(run: MeasuredRun) -> tuple[MeasuredRun, Judgement]:
-    """The run, with what is impossible about it as its ``problem`` (beside the one that it has), and the judgement."""
-    found = judge(run)
-    new = [text for text in found.refused if text not in run.problem]
-    return (replace(run, problem="; ".join(filter(None, (run.problem, *new)))) if new else run), found
+    """Returns the run, with its impossible figures added to its ``problem``, and the judgement."""
+    judgement = judge(run)
+    reasons = [text for text in judgement.refused if text not in run.problem]
+    return (replace(run, problem="; ".join(filter(None, (run.problem, *reasons)))) if reasons else run), judgement
 
 
 Finding = tuple[bool, str]
 
 
-def _found(run: MeasuredRun) -> Iterator[Finding]:
-    """(impossible, why), in the order in which a reader wants them."""
-    none = list(_numbers(run))
-    yield from none
-    yield from _day(run.stack.date)
-    if none:
+def _findings(run: MeasuredRun) -> Iterator[Finding]:
+    """Yields (impossible, why) for each finding, in the order in which a reader wants them."""
+    invalid = list(_numbers(run))
+    yield from invalid
+    yield from _date_findings(run.stack.date)
+    if invalid:
         return
     yield from _unusual(run)
     gpu = catalogue.gpu(run.gpu) if catalogue.knows_gpu(run.gpu) and run.gpu not in _NOMINAL else None
     if gpu is not None:
         yield from _precision(run, gpu)
         yield from _memory(run, gpu)
-    steady = list(_durations(run))
-    yield from steady
-    if not any(hard for hard, _ in steady):
-        against = list(_contradiction(run))
-        yield from against
-        if against:
+    durations = list(_durations(run))
+    yield from durations
+    if not any(hard for hard, _ in durations):
+        contradictions = list(_contradiction(run))
+        yield from contradictions
+        if contradictions:
             return  # which of the figures is wrong nobody knows
         if gpu is not None:
             yield from _utilisation(run, gpu)
         elif run.gpu not in _NOMINAL:
-            yield from _beyond_any(run)
+            yield from _above_every_peak(run)
 
 
 def _numbers(run: MeasuredRun) -> Iterator[Finding]:
-    """Figures that are none, or that nothing further can be computed with."""
+    """Finds figures that are no valid numbers, or with which nothing further can be computed."""
     m = run.measured
     for name in ("step_seconds", "tgs", "tflops_per_gpu", "peak_memory_gib"):
         value = getattr(m, name)
@@ -174,35 +174,35 @@ def _unusual(run: MeasuredRun) -> Iterator[Finding]:
 
 
 @lru_cache(maxsize=1024)
-def _day(text: str) -> tuple[Finding, ...]:
-    return tuple(_days(text))
+def _date_findings(text: str) -> tuple[Finding, ...]:
+    return tuple(_date_mistakes(text))
 
 
-def _days(text: str) -> Iterator[Finding]:
-    """``YYYY``, ``YYYY-MM`` or ``YYYY-MM-DD``, in the years in which there are such trainings."""
+def _date_mistakes(text: str) -> Iterator[Finding]:
+    """Finds a date that is not ``YYYY``, ``YYYY-MM`` or ``YYYY-MM-DD``, or outside the years of such trainings."""
     if not text:
         return
-    found = re.fullmatch(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?(?:[T ].*)?", text)
-    if found is None:
+    match = re.fullmatch(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?(?:[T ].*)?", text)
+    if match is None:
         yield True, f"the date {text[:40]!r} is none (expected YYYY-MM or YYYY-MM-DD)"
         return
     try:
-        date(int(found[1]), int(found[2] or 1), int(found[3] or 1))
+        date(int(match[1]), int(match[2] or 1), int(match[3] or 1))
     except ValueError:
         yield True, f"the date {text[:40]} is on no calendar"
         return
     first, last = BOUNDS.years
-    if not first <= int(found[1]) <= last:
+    if not first <= int(match[1]) <= last:
         yield True, f"the date {text[:40]} is not from {first} to {last}"
 
 
 def _precision(run: MeasuredRun, gpu: Gpu) -> Iterator[Finding]:
-    """A precision without a matrix rate of its own ran in emulation, at a rate that no data sheet gives."""
+    """Finds a precision without a matrix rate of its own: it ran in emulation, at a rate that no data sheet gives."""
     if run.recipe is None or _rate(gpu, run.recipe.precision):
         return
-    own = ", ".join(gpu.peak)
+    rated = ", ".join(gpu.peak)
     stated = not any(text.startswith("precision=") for text in run.assumed)
-    words = f"{gpu.name} has no matrix rate for {run.recipe.precision} (it has {own})"
+    words = f"{gpu.name} has no matrix rate for {run.recipe.precision} (it has {rated})"
     if run.source.kind == "log" and run.recipe.precision in ("bf16", "fp16"):
         yield False, f"{words}; the run printed it, so it was emulated"
     else:
@@ -210,7 +210,7 @@ def _precision(run: MeasuredRun, gpu: Gpu) -> Iterator[Finding]:
 
 
 def _rate(gpu: Gpu, precision: str) -> float:
-    """Dense FLOP/s of a precision's own operands; 0 where the device has none."""
+    """Returns the dense peak in FLOP/s for a precision's operands; 0 where the device has no matrix rate for it."""
     return float(max((gpu.peak[name] for name in _RATES.get(precision, (precision,)) if name in gpu.peak), default=0.0))
 
 
@@ -236,7 +236,7 @@ def _durations(run: MeasuredRun) -> Iterator[Finding]:
 
 
 def _contradiction(run: MeasuredRun) -> Iterator[Finding]:
-    """Step time × TGS × GPUs is the tokens of a step."""
+    """Finds a step time and a TGS whose product with the GPUs is not the tokens of a step."""
     m = run.measured
     if not (m.step_seconds and m.tgs and run.recipe and run.gpus):
         return
@@ -246,7 +246,8 @@ def _contradiction(run: MeasuredRun) -> Iterator[Finding]:
 
 
 def _utilisation(run: MeasuredRun, gpu: Gpu) -> Iterator[Finding]:
-    """MFU by the least and by the most FLOP that any framework counts, so that no way of counting makes the finding."""
+    """Finds an impossible or unusual MFU by the least and the most FLOP that any framework counts, so that no way of
+    counting alone makes the finding."""
     tgs = run.measured.tgs
     if not tgs or run.model is None or run.recipe is None:
         return
@@ -258,13 +259,13 @@ def _utilisation(run: MeasuredRun, gpu: Gpu) -> Iterator[Finding]:
     lowest, highest = BOUNDS.mfu
     peak = f"of the {run.recipe.precision} peak of {gpu.name} ({rate / 1e12:.4g} TFLOP/s)"
     if low > highest:
-        yield True, f"{_figure(run)} means {agreement.percent(low)} {peak}{agreement.utilisation(low, run)}"
+        yield True, f"{_stated_figure(run)} means {agreement.percent(low)} {peak}{agreement.utilisation(low, run)}"
     elif 0 < high < lowest:
-        yield False, f"{_figure(run)} means {agreement.percent(high)} {peak}{agreement.utilisation(high, run)}"
+        yield False, f"{_stated_figure(run)} means {agreement.percent(high)} {peak}{agreement.utilisation(high, run)}"
 
 
-def _beyond_any(run: MeasuredRun) -> Iterator[Finding]:
-    """Of a run whose GPU is not stated, or not known: a throughput above the peak of every known one."""
+def _above_every_peak(run: MeasuredRun) -> Iterator[Finding]:
+    """Finds, for a run whose GPU is not stated, a throughput above the peak of every known GPU."""
     tgs = run.measured.tgs
     if not tgs or run.model is None or run.recipe is None or run.gpu:
         return
@@ -274,7 +275,7 @@ def _beyond_any(run: MeasuredRun) -> Iterator[Finding]:
     share = flops_per_token(run, tgs / rate, BOUNDS.mfu)[0] * tgs / rate
     if share > BOUNDS.mfu[1]:
         peak = f"of the {run.recipe.precision} peak of the fastest GPU known, {name} ({rate / 1e12:.4g} TFLOP/s)"
-        yield True, f"{_figure(run)} means {agreement.percent(share)} {peak}{agreement.utilisation(share, run)}"
+        yield True, f"{_stated_figure(run)} means {agreement.percent(share)} {peak}{agreement.utilisation(share, run)}"
 
 
 @lru_cache(maxsize=1)
@@ -282,8 +283,8 @@ def _all_gpus() -> tuple[Gpu, ...]:
     return tuple(catalogue.gpu(name) for name in catalogue.gpu_names())
 
 
-def _figure(run: MeasuredRun) -> str:
-    """The figure that the source states: the other is derived from it."""
+def _stated_figure(run: MeasuredRun) -> str:
+    """Writes the one of step time and rate that the source states: the other is derived."""
     m = run.measured
     if m.step_seconds and not agreement.rate_is_stated(run):
         return f"{m.step_seconds:.4g} s a step"

@@ -1,4 +1,4 @@
-"""Measured runs as YAML text: one block a run, nested parts in one line each, nothing that is empty or default."""
+"""Writes measured runs as YAML text without anything that is empty or default."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from projector.workload.structure import to_mapping
 
 
 def to_yaml(runs: Iterable[MeasuredRun]) -> str:
-    """The text that :func:`write` writes: one block per run, nested parts in one line each."""
-    return "\n".join(("- " + "\n  ".join(f"{name}: {text}" for name, text in _texts(run)) + "\n") for run in runs)
+    """Returns the YAML text of ``runs``: one block per run, nested parts in one line each."""
+    return "\n".join(("- " + "\n  ".join(f"{name}: {text}" for name, text in _field_texts(run)) + "\n") for run in runs)
 
 
-def _texts(run: MeasuredRun) -> Iterator[tuple[str, str]]:
-    """(key, one line of YAML) of what is neither empty nor default."""
+def _field_texts(run: MeasuredRun) -> Iterator[tuple[str, str]]:
+    """Yields (key, one line of YAML) for each field that is neither empty nor default."""
     yield "id", flow(run.id)
-    yield "source", _part(run.source)
+    yield "source", _nested_text(run.source)
     yield "gpu", flow(run.gpu)
     yield "gpus", flow(run.gpus)
     if run.gpus_per_node is not None:
@@ -37,7 +37,7 @@ def _texts(run: MeasuredRun) -> Iterator[tuple[str, str]]:
         yield "model_name", flow(name)
     if run.recipe is not None:
         yield "recipe", _recipe_text(run.recipe)
-    yield "measured", _part(run.measured)
+    yield "measured", _nested_text(run.measured)
     if run.group:
         yield "group", flow(run.group)
     if run.switches:
@@ -59,13 +59,13 @@ def _list_text(texts: tuple[str, ...]) -> str:
     return flow(list(texts))
 
 
-def _part(value: Source | Stack | Measured) -> str:
+def _nested_text(value: Source | Stack | Measured) -> str:
     return flow(to_mapping(value))
 
 
 @lru_cache(maxsize=512)
 def _stack_text(stack: Stack) -> str:
-    return _part(stack)
+    return _nested_text(stack)
 
 
 @lru_cache(maxsize=512)
@@ -75,13 +75,13 @@ def _recipe_text(recipe: Recipe) -> str:
 
 @lru_cache(maxsize=512)
 def _model_text(model: Model) -> str:
-    return flow(_model(model))
+    return flow(_model_value(model))
 
 
 def flow(value: object) -> str:
-    """One line of YAML. What needs no quotes is written here: the library takes thirty times as long."""
-    known = _simple(value)
-    return known if known is not None else dumped(value)
+    """Returns one line of YAML. What needs no quotes is written here: the library takes thirty times as long."""
+    text = _unquoted_text(value)
+    return text if text is not None else dumped(value)
 
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_./ -]*[A-Za-z0-9]")
@@ -93,11 +93,11 @@ _LONGEST = 120
 _LONGEST_SENTENCE = 1000
 
 
-def _simple(value: object, inside: bool = False) -> str | None:
-    """The text that the library would write, for numbers, plain words and flat collections of them; else None."""
+def _unquoted_text(value: object, inside: bool = False) -> str | None:
+    """Returns the library's text for numbers, plain words and collections of them; None for other values."""
     kind = type(value)
     if kind is str:
-        return _text(str(value), inside)
+        return _plain_text(str(value), inside)
     if kind is bool:
         return "true" if value else "false"
     if kind is int:
@@ -106,13 +106,13 @@ def _simple(value: object, inside: bool = False) -> str | None:
         text = repr(value)
         return text if text.replace(".", "", 1).removeprefix("-").isdecimal() else None
     if isinstance(value, list):
-        return _list(value) if kind is list and value else None
+        return _flat_list(value) if kind is list and value else None
     if isinstance(value, dict):
-        return _mapping(value) if kind is dict and value else None
+        return _flat_mapping(value) if kind is dict and value else None
     return None
 
 
-def _text(value: str, inside: bool) -> str | None:
+def _plain_text(value: str, inside: bool) -> str | None:
     if len(value) < _LONGEST:
         if _WORD.fullmatch(value) and value.lower() not in _RESERVED and "  " not in value:
             return value
@@ -122,19 +122,19 @@ def _text(value: str, inside: bool) -> str | None:
     return value if whole else None
 
 
-def _list(value: list[object]) -> str | None:
+def _flat_list(value: list[object]) -> str | None:
     parts: list[str] = []
     for item in value:
-        if (text := _simple(item, True)) is None:
+        if (text := _unquoted_text(item, True)) is None:
             return None
         parts.append(text)
     return f"[{', '.join(parts)}]"
 
 
-def _mapping(value: dict[object, object]) -> str | None:
+def _flat_mapping(value: dict[object, object]) -> str | None:
     parts: list[str] = []
     for key, item in value.items():
-        name, text = _simple(key, True), _simple(item, True)
+        name, text = _unquoted_text(key, True), _unquoted_text(item, True)
         if name is None or text is None:
             return None
         parts.append(f"{name}: {text}")
@@ -150,8 +150,8 @@ def dumped(value: object) -> str:
     return str(text).removesuffix("...\n").strip()
 
 
-def _model(model: Model) -> object:
-    """A zoo name, what differs from one, or the whole mapping."""
+def _model_value(model: Model) -> object:
+    """Returns a zoo name, the changes to a model of the zoo, or the whole mapping."""
     if model.name not in zoo.names():
         return to_mapping(model)
     base = zoo.load(model.name)
@@ -169,14 +169,14 @@ def _changes(old: Mapping[str, object], new: Mapping[str, object], model: object
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             changed[key] = _changes(before, after, getattr(model, key))
         else:
-            changed[key] = _pattern(after) if key == "moe_layer_freq" else after
+            changed[key] = _layer_pattern(after) if key == "moe_layer_freq" else after
     return changed
 
 
-def _pattern(freq: object) -> object:
-    """``([0]*3+[1]*58)`` for a dense head followed by MoE layers (Megatron's spelling), else the list."""
+def _layer_pattern(freq: object) -> object:
+    """Returns ``([0]*3+[1]*58)`` for dense layers followed by MoE layers (Megatron's spelling), else the list."""
     if not isinstance(freq, (list, tuple)) or 1 not in freq:
         return freq
     dense = list(freq).index(1)
-    sparse = len(freq) - dense
-    return f"([0]*{dense}+[1]*{sparse})" if list(freq) == [0] * dense + [1] * sparse else list(freq)
+    moe = len(freq) - dense
+    return f"([0]*{dense}+[1]*{moe})" if list(freq) == [0] * dense + [1] * moe else list(freq)

@@ -1,4 +1,4 @@
-"""Measured runs of any file: a strict or loose table, a training log of any dialect (plain or packed), a trace."""
+"""Reads measured runs of any file: a strict or loose table, a training log of any dialect (plain or packed), a trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # readers of logs take a tenth of a second to import, and mos
 
 
 def runs_of(path: str | Path, said: Context | None = None) -> tuple[MeasuredRun, ...]:
-    """The runs of the file at ``path`` (``-``: a log on standard input), at least one.
+    """Reads the runs of the file at ``path`` (``-``: a log on standard input), at least one.
 
     ``said`` is what a user says of a log beside it (:func:`harness.evidence.ingest.context.read_context` makes it of the
     flags): its GPU, their number, its framework and its recipe, where the log does not print them. Raises
@@ -24,16 +24,16 @@ def runs_of(path: str | Path, said: Context | None = None) -> tuple[MeasuredRun,
     """
     from harness.evidence.ingest import command
 
-    found = command.load(path, said=said).runs
-    if not found:
+    runs = command.load(path, said=said).runs
+    if not runs:
         raise InputError([Problem(str(path), "", "no runs", "a list of measured runs")])
-    return found
+    return runs
 
 
 def runs_of_all(
     paths: Iterable[Path], said: Context | None = None, unread: list[Problem] | None = None
 ) -> list[MeasuredRun]:
-    """The runs of several files, in order; ``said`` is of the logs among them. A log's run is called by its file; of a
+    """Reads the runs of several files, in order; ``said`` is of the logs among them. A log's run is called by its file; of a
     second file of that name, by its folder as well. Raises :class:`InputError` with the mistakes of all files, for an id
     that two tables have, and for flags that no log takes. ``unread``: takes the mistakes of unreadable files, where the
     others are wanted all the same."""
@@ -50,17 +50,19 @@ def runs_of_all(
         problems.append(Problem("command line", "--recipe, --gpu, --gpus, --framework", "no log", "a log to say it of"))
     for path in files:
         try:
-            found = runs_of(path, said)
+            file_runs = runs_of(path, said)
         except InputError as error:
             (problems if unread is None else unread).extend(error.problems)
             continue
         if not command.is_table(path):
-            found = tuple(replace(run, id=f"{path.parent.name}/{run.id}") if run.id in origin else run for run in found)
-        for run in found:
+            file_runs = tuple(
+                replace(run, id=f"{path.parent.name}/{run.id}") if run.id in origin else run for run in file_runs
+            )
+        for run in file_runs:
             if run.id in origin:
                 expected = f"an id that {origin[run.id]} does not have"
                 problems.append(Problem(str(path), run.id, "a duplicate id", expected))
             origin[run.id] = path
-        runs += found
+        runs += file_runs
     raise_all(problems)
     return runs

@@ -1,4 +1,4 @@
-"""The ``select`` list of a suite: which measured runs it takes.
+"""Reads the ``select`` list of a suite, which says which measured runs the suite takes.
 
 Each entry adds the runs that match *all* of its keys; a key holds a name, a glob, or a list of them (any of which may
 match). ``runs`` names files of the runs folder (without suffix) or a path relative to the suite; the other keys look
@@ -32,7 +32,7 @@ Selection = tuple[list[MeasuredRun], list[Path], list[Problem]]
 
 
 def select(value: object, where: str, base: Path, folder: Path) -> Selection:
-    """Runs (each id once, in order of selection), the files they came from, and every mistake."""
+    """Returns the runs (each id once, in order of selection), the files they came from, and every mistake."""
     if value is None:
         return [], [], []
     if not isinstance(value, Sequence) or isinstance(value, str):
@@ -46,7 +46,7 @@ def select(value: object, where: str, base: Path, folder: Path) -> Selection:
         if wrong:
             problems += wrong
             continue
-        read = _log if "log" in entry else _entry
+        read = _select_log if "log" in entry else _select_runs
         runs, used, wrong = read(entry, where, key, base, folder)
         problems += [p for p in wrong if p not in problems]
         files.update(dict.fromkeys(used))
@@ -78,7 +78,7 @@ def _patterns(value: object) -> tuple[str, ...]:
     return tuple(items)
 
 
-def _entry(entry: Mapping[str, object], where: str, key: str, base: Path, folder: Path) -> Selection:
+def _select_runs(entry: Mapping[str, object], where: str, key: str, base: Path, folder: Path) -> Selection:
     files, problems = _files(entry.get("runs"), where, key, base, folder)
     runs, wrong = read_all(files)
     problems += wrong
@@ -86,15 +86,15 @@ def _entry(entry: Mapping[str, object], where: str, key: str, base: Path, folder
         return [], files, problems
     wanted = {name: _patterns(entry[name]) for name in FIELDS if name in entry}
     for name, patterns in wanted.items():
-        problems += _unknown(name, patterns, runs, where, f"{key}.{name}")
-    matching = [r for r in runs if all(_any(patterns, FIELDS[name](r)) for name, patterns in wanted.items())]
+        problems += _unmatched(name, patterns, runs, where, f"{key}.{name}")
+    matching = [r for r in runs if all(_matches_any(patterns, FIELDS[name](r)) for name, patterns in wanted.items())]
     if not matching and not problems:
         problems.append(Problem(where, key, dict(entry), "a selection that at least one measured run matches"))
     return matching, files, problems
 
 
-def _log(entry: Mapping[str, str], where: str, key: str, base: Path, _: Path) -> Selection:
-    """The run of a training log beside the suite. ``cluster``: where it ran; ``recipe``: what the log does not say."""
+def _select_log(entry: Mapping[str, str], where: str, key: str, base: Path, _: Path) -> Selection:
+    """Reads the runs of a log beside the suite. ``cluster``: where it ran; ``recipe``: what the log does not say."""
     from harness.evidence.ingest.context import read_context
     from harness.evidence.runs_of import runs_of
     from projector.hardware import catalogue, user_files
@@ -114,14 +114,14 @@ def _log(entry: Mapping[str, str], where: str, key: str, base: Path, _: Path) ->
     return list(runs), [path], []
 
 
-def _any(patterns: Iterable[str], value: str) -> bool:
+def _matches_any(patterns: Iterable[str], value: str) -> bool:
     return any(fnmatch.fnmatchcase(value, pattern) for pattern in patterns)
 
 
-def _unknown(name: str, patterns: Iterable[str], runs: Sequence[MeasuredRun], where: str, key: str) -> list[Problem]:
-    """Patterns that match neither a run nor a known name: a slip of the pen would otherwise narrow a suite silently."""
+def _unmatched(name: str, patterns: Iterable[str], runs: Sequence[MeasuredRun], where: str, key: str) -> list[Problem]:
+    """Reports patterns that match neither a run nor a known name: a typing slip would narrow a suite silently."""
     present = {FIELDS[name](run) for run in runs} - {""}
-    known = tuple(present | set(_catalogue(name)))
+    known = tuple(present | set(_known_names(name)))
     return [
         Problem(where, key, pattern, nearest(pattern, known) if known else "a value that some run has")
         for pattern in patterns
@@ -130,7 +130,7 @@ def _unknown(name: str, patterns: Iterable[str], runs: Sequence[MeasuredRun], wh
 
 
 @cache
-def _catalogue(name: str) -> tuple[str, ...]:
+def _known_names(name: str) -> tuple[str, ...]:
     if name == "gpu":
         from projector.hardware import catalogue
 
@@ -147,7 +147,7 @@ def _catalogue(name: str) -> tuple[str, ...]:
 
 
 def _files(value: object, where: str, key: str, base: Path, folder: Path) -> tuple[list[Path], list[Problem]]:
-    """Files named by ``runs`` (all of the folder where it is absent)."""
+    """Returns the files that ``runs`` names (all of the folder where it is absent), and every mistake."""
     stored = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     if value is None:
         if stored:
@@ -161,18 +161,18 @@ def _files(value: object, where: str, key: str, base: Path, folder: Path) -> tup
     problems: list[Problem] = []
     for pattern in _patterns(value):
         beside = base / pattern
-        found = [path for stem, path in stored.items() if fnmatch.fnmatchcase(stem, pattern)]
-        if not found and pattern.endswith((".yaml", ".yml")) and beside.is_file():
-            found = [beside]
-        if not found:
+        matching = [path for stem, path in stored.items() if fnmatch.fnmatchcase(stem, pattern)]
+        if not matching and pattern.endswith((".yaml", ".yml")) and beside.is_file():
+            matching = [beside]
+        if not matching:
             expected = nearest(pattern, tuple(stored)) if stored else f"a file of {folder}, or a path from the suite"
             problems.append(Problem(where, f"{key}.runs", pattern, expected))
-        files += found
+        files += matching
     return list(dict.fromkeys(files)), problems
 
 
 def read_all(files: Iterable[Path]) -> tuple[list[MeasuredRun], list[Problem]]:
-    """Runs of several files in order; an id that two files have is a problem, as is whatever the reader finds."""
+    """Returns the runs of several files in order, and every mistake, ids that two files have included."""
     runs: list[MeasuredRun] = []
     problems: list[Problem] = []
     origin: dict[str, Path] = {}
@@ -191,28 +191,28 @@ def read_all(files: Iterable[Path]) -> tuple[list[MeasuredRun], list[Problem]]:
 
 @cache
 def read_runs(path: Path) -> tuple[MeasuredRun, ...]:
-    """The runs of one strict file, read once per process; a model that the zoo lacks is for the gate to tell."""
+    """Reads the runs of one strict file once per process; the gate reports models that the zoo lacks."""
     from harness.evidence import dataset
 
     return tuple(dataset.read(path, lenient=True))
 
 
 def of(run: MeasuredRun) -> str:
-    """The strategy of a row as compared: ``maximum_performance``; empty where it names none."""
+    """Returns a run's strategy in the spelling that is compared (``maximum_performance``); empty where it names none."""
     return _plain(str(run.switches.get("strategy", "")))
 
 
 def chosen(runs: Sequence[MeasuredRun], names: Sequence[str]) -> list[MeasuredRun]:
-    """The runs of these strategies; all where no name is given. Raises :class:`InputError` for names that no row has."""
+    """Returns the runs of these strategies; all without ``names``. Raises :class:`InputError` for names that no run has."""
     if not names:
         return list(runs)
     known = sorted({of(run) for run in runs} - {""})
-    wrong = [name for name in names if _plain(name) not in known]
-    if wrong:
+    unknown = [name for name in names if _plain(name) not in known]
+    if unknown:
         expected = "rows that name a strategy: there are none"
         raise InputError(
             Problem("command line", "--strategy", name, nearest(_plain(name), known) if known else expected)
-            for name in wrong
+            for name in unknown
         )
     wanted = {_plain(name) for name in names}
     return [run for run in runs if of(run) in wanted]

@@ -1,4 +1,4 @@
-"""The project's own suites and measured runs by name, from a checkout or from an installed package."""
+"""Finds the project's own suites and measured runs by name, in a checkout or an installed package."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ PACKAGED = Path(__file__).resolve().parents[1]
 
 
 def folder(name: str) -> Path:
-    """``suites``, ``measured/runs``, …: relative where it lies in the working directory, so that nothing written names a
-    machine; else the nearest above, that of the checkout, or that of the installed package."""
+    """Returns the folder ``suites``, ``measured/runs``, …: relative where it lies in the working directory, so that no
+    output names a machine; else the nearest above, that of the checkout, or that of the installed package."""
     return Path(name) if Path(name).is_dir() else nearest_folder(name, PACKAGED / name) or Path(name)
 
 
 def data(name: str) -> Any:
-    """A YAML file of a room of the harness, such as ``report/tables.yaml``."""
+    """Reads a YAML file of a package of the harness, such as ``report/tables.yaml``."""
     return parse_yaml((PACKAGED / name).read_text(encoding="utf-8"), name)
 
 
 def suite(path: Path) -> Path:
-    """The file of a suite: ``path`` itself, or the project's own suite where it is a bare name such as ``moe``."""
+    """Returns the file of a suite: ``path`` itself, or the project's own suite of a bare name such as ``moe``."""
     if path.suffix or os.sep in str(path) or path.is_file():
         return path
     known = {file.stem: file for file in sorted(folder("suites").glob("*.yaml"))}

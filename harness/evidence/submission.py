@@ -1,4 +1,4 @@
-"""Measured results as one file: runs, logs, kernel tables and machine files of a folder, without whose they are.
+"""Packs measured results of a folder (runs, logs, kernel tables, machine files) into one anonymous file.
 
 The file is a zip of text with a list of what is in it; reading it runs nothing. What names a person or a place is
 replaced before anything is packed: absolute paths outside the system's folders keep their last part; hosts, users, mail
@@ -32,7 +32,7 @@ _MOST_BYTES, _MOST_FILES = 256 * 2**20, 10_000
 _DATE = (1980, 1, 1, 0, 0, 0)  # equal folders make equal files
 
 _HOST_KEYS = r"host_?name|node_?name|node_?list|slurmd_nodename|slurm_job_nodelist|master_addr(?:ess)?|machine_name"
-_NAMED = re.compile(rf"(?i)\b(?:{_HOST_KEYS})[\"']?\s*[:=]\s*[\"']?([A-Za-z][\w.-]{{2,}})")
+_HOST = re.compile(rf"(?i)\b(?:{_HOST_KEYS})[\"']?\s*[:=]\s*[\"']?([A-Za-z][\w.-]{{2,}})")
 _WANDB_HOST = re.compile(r"\"host\"\s*:\s*\"([A-Za-z][\w.-]{2,})\"")
 _HOME = re.compile(r"/(?:home|Users)/([A-Za-z][\w.-]{2,})")
 _NOT_NAMES = frozenset({"localhost", "x86", "grace", "none", "null", "true", "false"})
@@ -54,8 +54,8 @@ _PATTERNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Packed:
-    """``runs``: files that hold measured runs, and how many; ``files``: all others that came along; ``stripped``: how
-    often what was replaced; ``left``: files that stay behind, with why."""
+    """What was packed. ``runs``: files with measured runs, and how many each holds; ``files``: all other packed files;
+    ``stripped``: how many replacements of each kind were made; ``left``: files that stay behind, with the reason."""
 
     runs: dict[str, int]
     files: tuple[str, ...]
@@ -72,17 +72,17 @@ def pack(folder: Path, out: Path) -> Packed:
     if not texts:
         expected = f"a file that ends in {', '.join(_TEXT)}"
         raise InputError([Problem(str(folder), "", "; ".join(left) or "an empty folder", expected)])
-    clean, stripped = _anonymous(texts)
-    with tempfile.TemporaryDirectory() as where:
-        runs = dict(_runs(clean, Path(where)))
+    clean, stripped = _anonymised(texts)
+    with tempfile.TemporaryDirectory() as scratch:
+        runs = dict(_runs(clean, Path(scratch)))
     files = tuple(name for name in clean if name not in runs)
     content = {"submission": _SCHEMA, "version": __version__, "runs": runs, "files": files, "stripped": stripped}
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name, text in {_LIST: json.dumps(content, indent=1), **clean}.items():
             archive.writestr(zipfile.ZipInfo(name, _DATE), text, zipfile.ZIP_DEFLATED)
     with writing(out):
-        write_whole(out, made.getvalue())
+        write_whole(out, buffer.getvalue())
     return Packed(runs=runs, files=files, stripped=stripped, left=tuple(left))
 
 
@@ -91,37 +91,37 @@ def is_submission(path: Path) -> bool:
 
 
 def unpack(path: Path, into: Path) -> tuple[list[Path], list[Path]]:
-    """The files of runs and the other files of a submission, written below ``into``. Raises :class:`InputError` for a zip
-    that is none: without a list, with names that lead elsewhere, or too large."""
+    """Writes a submission's files below ``into``; returns those of runs and the others. Raises :class:`InputError` for a
+    zip that is no submission: without a list, with names that lead elsewhere, or too large."""
     try:
         with zipfile.ZipFile(path) as archive:
-            sizes = {each.filename: each.file_size for each in archive.infolist()}
+            sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
             if len(sizes) > _MOST_FILES or sum(sizes.values()) > _MOST_BYTES:
                 raise ValueError(f"{len(sizes)} files of {sum(sizes.values()) / 2**20:.0f} MiB")
             content = json.loads(archive.read(_LIST))
             if content["submission"] != _SCHEMA:
                 raise ValueError(f"schema {content['submission']}")
-            made: tuple[list[Path], list[Path]] = ([], [])
-            for kind, names in zip(made, (list(content["runs"]), list(content["files"])), strict=True):
+            written: tuple[list[Path], list[Path]] = ([], [])
+            for kind, names in zip(written, (list(content["runs"]), list(content["files"])), strict=True):
                 for name in names:
-                    kind.append(target := into / _safe(name))
+                    kind.append(target := into / _safe_path(name))
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_text(archive.read(name).decode("utf-8"), encoding="utf-8")
-            return made
+            return written
     except (zipfile.BadZipFile, KeyError, TypeError, ValueError, RuntimeError) as error:
         expected = "what `harness submit` writes"
         raise InputError([Problem(str(path), "", f"{type(error).__name__}: {error}", expected)]) from None
 
 
 def place(files: Mapping[Path, Path], out: Path) -> None:
-    """Copies the other files of a submission, by their names in it, into the folder ``out``."""
+    """Copies ``files`` (name in the submission: path) into the folder ``out`` under their names."""
     for name, path in files.items():
         with writing(out / name):
             write_whole(out / name, path.read_bytes())
 
 
-def _safe(name: object) -> PurePosixPath:
-    """Raises :class:`ValueError` for a name that leads out of a folder."""
+def _safe_path(name: object) -> PurePosixPath:
+    """Returns ``name`` as a path; raises :class:`ValueError` where it leads out of a folder."""
     path = PurePosixPath(str(name))
     if path.is_absolute() or ".." in path.parts or "\\" in str(name) or not path.parts:
         raise ValueError(f"a file named {name!r}")
@@ -129,7 +129,7 @@ def _safe(name: object) -> PurePosixPath:
 
 
 def _texts(folder: Path, out: Path) -> tuple[dict[str, str], list[str]]:
-    """Text files below ``folder`` by their names in it, and those that stay behind."""
+    """Reads the text files below ``folder`` by relative name; also returns the files that stay behind, with the reason."""
     from harness.evidence.ingest.tables import read_text
 
     texts: dict[str, str] = {}
@@ -149,39 +149,39 @@ def _texts(folder: Path, out: Path) -> tuple[dict[str, str], list[str]]:
     return texts, left
 
 
-def _anonymous(texts: dict[str, str]) -> tuple[dict[str, str], dict[str, int]]:
-    """Texts and their names without what names a person or a place, and how often each kind was there."""
+def _anonymised(texts: dict[str, str]) -> tuple[dict[str, str], dict[str, int]]:
+    """Removes what names a person or a place from texts and their names; counts the replacements by kind."""
     hosts = {socket.gethostname(), socket.gethostname().partition(".")[0]}
     users: set[str] = set()
     for text in texts.values():
-        hosts |= {*_NAMED.findall(text), *_WANDB_HOST.findall(text)}
+        hosts |= {*_HOST.findall(text), *_WANDB_HOST.findall(text)}
         users |= set(_HOME.findall(text))
     words = [(kind, name, word) for kind, names, word in (("host", hosts, "<host>"), ("user", users, "<user>"))
              for name in sorted(names, key=len, reverse=True) if not _means_something(name)]  # fmt: skip
-    found: Counter[str] = Counter()
+    replacements: Counter[str] = Counter()
 
     def clean(text: str) -> str:
         for kind, pattern, instead in _PATTERNS:
             text, number = pattern.subn(instead, text)
-            found[kind] += number
+            replacements[kind] += number
         for kind, name, instead in words:
             text, number = re.subn(rf"(?<![\w-]){re.escape(name)}(?![\w-])", instead, text)
-            found[kind] += number
+            replacements[kind] += number
         return text
 
-    made = {clean(name).replace("<", "").replace(">", ""): clean(text) for name, text in texts.items()}
-    return made, {kind: number for kind, number in found.items() if number}
+    anonymous = {clean(name).replace("<", "").replace(">", ""): clean(text) for name, text in texts.items()}
+    return anonymous, {kind: number for kind, number in replacements.items() if number}
 
 
 def _means_something(name: str) -> bool:
-    """Whether a word of results is called the same, so that replacing it would change what they say."""
+    """Says whether ``name`` is also a word of results (a GPU, a model), whose replacement would change what they say."""
     return (
         len(name) < 3 or name.lower() in _NOT_NAMES or bool(find_gpu(name) or zoo.find(name) or frameworks.find(name))
     )
 
 
 def _runs(texts: dict[str, str], folder: Path) -> Iterator[tuple[str, int]]:
-    """The files from which measured runs are read as they are packed, and how many."""
+    """Yields the packed files from which measured runs can be read, and how many runs each holds."""
     from harness.evidence.ingest.command import ingest
 
     for name, text in texts.items():
@@ -189,8 +189,8 @@ def _runs(texts: dict[str, str], folder: Path) -> Iterator[tuple[str, int]]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         try:
-            made = ingest([path])
+            ingested = ingest([path])
         except InputError:
             continue
-        if made.usable or made.logs:  # a table of kernels has rows, and none of a run
-            yield name, len(made.runs)
+        if ingested.usable or ingested.logs:  # a table of kernels has rows, and none of a run
+            yield name, len(ingested.runs)

@@ -28,7 +28,7 @@ KEYS = ("suite", "title", "select", "cases", "measure", "gate")
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """A validated suite. ``runs``: selected runs, then cases, each id once. ``inputs``: the files it was read from.
+    """A validated suite. ``runs``: selected runs, then cases, each id once. ``inputs``: the files that it was read from.
 
     ``plan``: trainings that make more of its runs when the suite is run.
     """
@@ -43,7 +43,7 @@ class Suite:
 
 
 def load(path: Path, runs_folder: Path | None = None) -> Suite:
-    """The suite of ``path``; its runs come from ``runs_folder``, by default ``../measured/runs`` beside it."""
+    """Reads the suite at ``path``; selects runs of ``runs_folder``, by default ``../measured/runs`` beside the suite."""
     where = str(path)
     document = read_yaml(path, "a suite file: a mapping with the key suite")
     if document is None:
@@ -51,14 +51,16 @@ def load(path: Path, runs_folder: Path | None = None) -> Suite:
     if not isinstance(document, Mapping):
         raise InputError([Problem(where, "", type(document).__name__, "a mapping with the key suite")])
     problems = [Problem(where, str(k), document[k], nearest(str(k), KEYS)) for k in document if k not in KEYS]
-    problems += _text(document, where)
+    problems += _text_problems(document, where)
     gate, wrong_gate = parse_gate(document.get("gate"), where)
     folder = runs_folder or Path(os.path.normpath(path.parent / ".." / "measured" / "runs"))
     selected, inputs, wrong_selection = selection.select(document.get("select"), where, path.parent, folder)
-    made, wrong_cases = cases.parse(document.get("cases"), where)
+    case_runs, wrong_cases = cases.parse(document.get("cases"), where)
     plan, wrong_plan = spec.parse(document.get("measure"), where)
-    problems += wrong_gate + wrong_selection + wrong_cases + wrong_plan + _repeated(selected, made, plan, where)
-    if not problems and not (selected or made or plan.jobs):
+    problems += (
+        wrong_gate + wrong_selection + wrong_cases + wrong_plan + _repeated_ids(selected, case_runs, plan, where)
+    )
+    if not problems and not (selected or case_runs or plan.jobs):
         expected = "a select, cases or measure list with at least one entry"
         problems.append(Problem(where, "select", "nothing to project", expected))
     raise_all(problems)
@@ -66,7 +68,7 @@ def load(path: Path, runs_folder: Path | None = None) -> Suite:
         name=str(document["suite"]),
         title=str(document.get("title", document["suite"])),
         path=path,
-        runs=(*selected, *made),
+        runs=(*selected, *case_runs),
         gate=gate,
         inputs=(path, *inputs),
         plan=plan,
@@ -74,8 +76,8 @@ def load(path: Path, runs_folder: Path | None = None) -> Suite:
 
 
 def load_all(paths: list[Path], runs_folder: Path | None = None) -> list[Suite]:
-    """Several suites, by file or by the name of one of the project's own (``moe``). The mistakes of all of them in one
-    :class:`InputError`, as are two suites of one name."""
+    """Reads several suites, by file or by the name of one of the project's own (``moe``). Raises one :class:`InputError`
+    with the mistakes of all; two suites of one name are a mistake."""
     suites: list[Suite] = []
     problems: list[Problem] = []
     for path in dict.fromkeys(paths):
@@ -92,7 +94,7 @@ def load_all(paths: list[Path], runs_folder: Path | None = None) -> list[Suite]:
 
 
 def parse_gate(value: object, where: str) -> tuple[dict[str, dict[str, float]], list[Problem]]:
-    """The gate of a suite by mode, and what is wrong with it."""
+    """Returns the gate of a suite by mode, and what is wrong with the gate."""
     if value is None:
         return {}, []
     if not isinstance(value, Mapping):
@@ -102,34 +104,34 @@ def parse_gate(value: object, where: str) -> tuple[dict[str, dict[str, float]], 
     for mode, limits in value.items():
         if mode not in MODES:
             problems.append(Problem(where, f"gate.{mode}", mode, nearest(str(mode), MODES)))
-        read, wrong = parse_limits(limits, where, f"gate.{mode}")
+        thresholds, wrong = parse_limits(limits, where, f"gate.{mode}")
         problems += wrong
         if isinstance(limits, Mapping):
-            gate[str(mode)] = read
+            gate[str(mode)] = thresholds
     return gate, problems
 
 
-def _text(document: Mapping[object, object], where: str) -> list[Problem]:
+def _text_problems(document: Mapping[object, object], where: str) -> list[Problem]:
     problems = []
     name = document.get("suite")
-    if not isinstance(name, str) or not name or set(name) - _NAME:
+    if not isinstance(name, str) or not name or set(name) - _NAME_CHARACTERS:
         problems.append(Problem(where, "suite", name, "a name of letters, digits, dots, dashes and underscores"))
     if "title" in document and not isinstance(document["title"], str):
         problems.append(Problem(where, "title", document["title"], "text"))
     return problems
 
 
-_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-def _repeated(selected: list[MeasuredRun], made: list[MeasuredRun], plan: Plan, where: str) -> list[Problem]:
+def _repeated_ids(selected: list[MeasuredRun], case_runs: list[MeasuredRun], plan: Plan, where: str) -> list[Problem]:
     known = {run.id for run in selected}
     problems = [
         Problem(where, f"cases[{i}].id", run.id, "an id that no selected run has")
-        for i, run in enumerate(made)
+        for i, run in enumerate(case_runs)
         if run.id in known
     ]
-    known |= {run.id for run in made}
+    known |= {run.id for run in case_runs}
     return problems + [
         Problem(where, f"measure: {job.id}", job.id, "an id that no selected run and no case has")
         for job in plan.jobs

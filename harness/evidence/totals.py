@@ -1,4 +1,4 @@
-"""Whole training runs as their sources state them (``measured/totals.yaml``): hours, energy, goodput, interruptions."""
+"""Reads what sources state of whole trainings (``measured/totals.yaml``): hours, energy, goodput, interruptions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCOPES = ("gpu", "machines", "site")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
-    """One run. ``tgs``: tokens/s/GPU of its steps as printed; ``goodput``: share of the time in which it trained;
+    """One training. ``tgs``: tokens/s/GPU of its steps as printed; ``goodput``: share of the time in which it trained;
     ``interruptions``: (how many, days, GPUs); ``mwh`` of ``of``: the GPUs, the machines or the site; ``ideal``: its hours
     are its tokens over its rate, nothing else; ``case``: its configuration, where known."""
 
@@ -47,19 +47,19 @@ class Total:
 
 
 def read(path: Path) -> tuple[Total, ...]:
-    """Every entry. Raises :class:`InputError` with every mistake of the file."""
-    listed = read_yaml(path)
-    if not isinstance(listed, list) or not listed or not all(isinstance(each, Mapping) for each in listed):
-        raise InputError([Problem(str(path), "", type(listed).__name__, "a list of runs, each a mapping")])
+    """Reads every entry of the file at ``path``. Raises :class:`InputError` with every mistake of the file."""
+    entries = read_yaml(path)
+    if not isinstance(entries, list) or not entries or not all(isinstance(each, Mapping) for each in entries):
+        raise InputError([Problem(str(path), "", type(entries).__name__, "a list of runs, each a mapping")])
     problems: list[Problem] = []
-    found = [_total(entry, path, problems) for entry in listed]
-    names = [each.id for each in found]
+    totals = [_total(entry, path, problems) for entry in entries]
+    names = [each.id for each in totals]
     problems += [
         Problem(str(path), name, "a duplicate id", "one entry a run")
         for name in {n for n in names if names.count(n) > 1}
     ]
     raise_all(problems)
-    return tuple(found)
+    return tuple(totals)
 
 
 def _total(entry: Mapping[str, Any], path: Path, problems: list[Problem]) -> Total:
@@ -72,7 +72,7 @@ def _total(entry: Mapping[str, Any], path: Path, problems: list[Problem]) -> Tot
     gpu = read.text("gpu") if "gpu" in entry else None
     if gpu is not None and catalogue.find_gpu(gpu) is None:
         read.fail("gpu", gpu, "a GPU of the catalogue")
-    made = Total(
+    total = Total(
         id=read.text("id"),
         source=read.text("source"),
         notes=read.text("notes") if "notes" in entry else "",
@@ -89,7 +89,7 @@ def _total(entry: Mapping[str, Any], path: Path, problems: list[Problem]) -> Tot
         case=_case(entry.get("case"), path, problems),
     )
     problems += read.problems
-    return made
+    return total
 
 
 def _interruptions(read: Reader, entry: Mapping[str, Any]) -> tuple[float, float, float] | None:

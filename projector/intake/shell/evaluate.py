@@ -91,7 +91,7 @@ def _follow_way(
     _fill_placeholders(machine)
     unfilled = places(text)
     if unfilled:
-        machine.note(f"{', '.join(unfilled[:4])}: unfilled to fill in, where nothing depends on it")
+        machine.note(f"{', '.join(unfilled[:4])}: left to fill in, where nothing depends on it")
     return Way(
         launches=tuple(machine.launches),
         unknowns=machine.unknowns,
