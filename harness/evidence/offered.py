@@ -18,16 +18,13 @@ from projector.workload.workload import Workload
 
 
 def workloads(paths: Sequence[Path]) -> tuple[Workload, ...]:
-    """Returns the workloads of every run, case and training of the suites at ``paths``. Raises ``InputError`` with all
-    mistakes."""
+    """Returns workloads of every run, case and training of the suites at ``paths``. Raises ``InputError`` for mistakes."""
     suites = load_all(list(paths))
-    measured_workloads = [
-        workload for suite in suites for run in suite.runs if (workload := _complete_workload(run)) is not None
-    ]
-    return (*measured_workloads, *(job.workload for suite in suites for job in suite.plan.jobs))
+    of_runs = [workload for suite in suites for run in suite.runs if (workload := _workload_of(run)) is not None]
+    return (*of_runs, *(job.workload for suite in suites for job in suite.plan.jobs))
 
 
-def _complete_workload(run: object) -> Workload | None:
+def _workload_of(run: object) -> Workload | None:
     try:
         workload: Workload = run.workload  # type: ignore[attr-defined]
     except ValueError:  # an incomplete configuration has no kernels

@@ -50,19 +50,17 @@ def runs_of_all(
         problems.append(Problem("command line", "--recipe, --gpu, --gpus, --framework", "no log", "a log to say it of"))
     for path in files:
         try:
-            file_runs = runs_of(path, said)
+            batch = runs_of(path, said)
         except InputError as error:
             (problems if unread is None else unread).extend(error.problems)
             continue
         if not command.is_table(path):
-            file_runs = tuple(
-                replace(run, id=f"{path.parent.name}/{run.id}") if run.id in origin else run for run in file_runs
-            )
-        for run in file_runs:
+            batch = tuple(replace(run, id=f"{path.parent.name}/{run.id}") if run.id in origin else run for run in batch)
+        for run in batch:
             if run.id in origin:
                 expected = f"an id that {origin[run.id]} does not have"
                 problems.append(Problem(str(path), run.id, "a duplicate id", expected))
             origin[run.id] = path
-        runs += file_runs
+        runs += batch
     raise_all(problems)
     return runs

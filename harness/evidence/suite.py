@@ -57,9 +57,7 @@ def load(path: Path, runs_folder: Path | None = None) -> Suite:
     selected, inputs, wrong_selection = selection.select(document.get("select"), where, path.parent, folder)
     case_runs, wrong_cases = cases.parse(document.get("cases"), where)
     plan, wrong_plan = spec.parse(document.get("measure"), where)
-    problems += (
-        wrong_gate + wrong_selection + wrong_cases + wrong_plan + _repeated_ids(selected, case_runs, plan, where)
-    )
+    problems += wrong_gate + wrong_selection + wrong_cases + wrong_plan + _repeated(selected, case_runs, plan, where)
     if not problems and not (selected or case_runs or plan.jobs):
         expected = "a select, cases or measure list with at least one entry"
         problems.append(Problem(where, "select", "nothing to project", expected))
@@ -124,7 +122,7 @@ def _text_problems(document: Mapping[object, object], where: str) -> list[Proble
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-def _repeated_ids(selected: list[MeasuredRun], case_runs: list[MeasuredRun], plan: Plan, where: str) -> list[Problem]:
+def _repeated(selected: list[MeasuredRun], case_runs: list[MeasuredRun], plan: Plan, where: str) -> list[Problem]:
     known = {run.id for run in selected}
     problems = [
         Problem(where, f"cases[{i}].id", run.id, "an id that no selected run has")

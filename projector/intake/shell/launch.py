@@ -161,20 +161,18 @@ def _deepspeed(step: Step, launch: Launch, unknowns: Unknowns, hosts: Mapping[st
             return str(sum(part.count(",") + 1 for part in listed)), f"--include {include}"
     file = option.get("hostfile", "")
     text = next((text for name, text in hosts.items() if file and name.endswith("/" + file.lstrip("./"))), None)
-    nodes, per_node = option.get("num_nodes", ""), option.get("num_gpus", "")
+    nodes, gpus = option.get("num_nodes", ""), option.get("num_gpus", "")
     if text is not None:
         slots = [int(match) for match in re.findall(r"slots=(\d+)", text)]
         if slots and len(slots) == len([line for line in text.splitlines() if line.strip()]):
             slots = slots[: int(nodes)] if nodes.isdigit() else slots
-            total = len(slots) * int(per_node) if per_node.isdigit() else sum(slots)
+            total = len(slots) * int(gpus) if gpus.isdigit() else sum(slots)
             return str(total), f"the {len(slots)} hosts of {file}"
     if file and not nodes:
         nodes = unknowns.mark(Unknown(f"the hosts of {unknowns.shown(file)}", "--gpus N"))
-    if not per_node:
-        per_node = visible(launch.environment, unknowns, "deepspeed without --num_gpus")
-    return product(
-        unknowns, nodes or "1", per_node
-    ), f"{unknowns.shown(nodes or '1')} nodes × {unknowns.shown(per_node)} GPUs"
+    if not gpus:
+        gpus = visible(launch.environment, unknowns, "deepspeed without --num_gpus")
+    return product(unknowns, nodes or "1", gpus), f"{unknowns.shown(nodes or '1')} nodes × {unknowns.shown(gpus)} GPUs"
 
 
 def _accelerate(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
@@ -216,9 +214,7 @@ def _mpirun(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
     option = step.options
     if option.get("np"):
         return product(unknowns, option["np"]), "mpirun -np"
-    per_node, nodes = option.get("per_node"), option.get("nodes") or launch.environment.get("SLURM_NNODES")
-    if per_node and nodes:
-        return product(
-            unknowns, nodes, per_node
-        ), f"{unknowns.shown(nodes)} nodes × {unknowns.shown(per_node)} processes"
+    ppn, nodes = option.get("per_node"), option.get("nodes") or launch.environment.get("SLURM_NNODES")
+    if ppn and nodes:
+        return product(unknowns, nodes, ppn), f"{unknowns.shown(nodes)} nodes × {unknowns.shown(ppn)} processes"
     return unknowns.mark(Unknown("mpirun's processes (-np)", "--gpus N")), "mpirun"

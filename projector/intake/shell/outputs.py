@@ -217,12 +217,10 @@ def _cut(rest: list[str], stdin: str | None) -> str:
     field = re.search(r"-f\s*(\d+)(-?)(\d*)", words)
     if stdin is None or field is None:
         raise ValueError
-    separator = delimiter[1] if delimiter else "\t"
+    sep = delimiter[1] if delimiter else "\t"
     first = int(field[1]) - 1
     last = (int(field[3]) if field[3] else None) if field[2] else first + 1
-    lines = [
-        separator.join(line.split(separator)[first:last]) if separator in line else line for line in stdin.splitlines()
-    ]
+    lines = [sep.join(line.split(sep)[first:last]) if sep in line else line for line in stdin.splitlines()]
     return "".join(line + "\n" for line in lines)
 
 

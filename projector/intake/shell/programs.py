@@ -83,7 +83,7 @@ class Programs:
                 return self._run_inside(step, submitted, state, where, line)
             if launch[0] is not None and posixpath.basename(launch[1]) in _SHELLS:
                 return self._run_inside(launch[0], [launch[1], *launch[2]], state, where, line)
-            return self._note_launch(launch, state, where, line)
+            return self._record(launch, state, where, line)
         if self._is_script(argv[0], state):
             return self._run_script(argv, state)
         return self._run_other(argv, state, where, line)
@@ -102,11 +102,9 @@ class Programs:
                 machine.emit("".join(f"node{number}\n" for number in range(int(nodes))))
                 return True
         words, stdin = self._filter_input(argv, state)
-        substitutes = name == "envsubst" and stdin is not None
+        expands = name == "envsubst" and stdin is not None
         text = self._gpu_listing(argv) or (
-            substituted(stdin or "", state.environment(), argv[1:])
-            if substitutes
-            else printed(words, stdin, cwd=state.cwd)
+            substituted(stdin or "", state.environment(), argv[1:]) if expands else printed(words, stdin, cwd=state.cwd)
         )
         if text is not None:
             machine.emit(text)
@@ -117,7 +115,7 @@ class Programs:
                 return self._run_inside(Step("other", {"name": name}), argv[at:], state, where, line)
             has_options = any(word.startswith("--") for word in argv[1:])
             if has_options or (not machine.captures and any(_CONFIGURATION.search(word) for word in argv[1:])):
-                return self._note_launch((Step("other", {"name": name}), argv[0], argv[1:]), state, where, line)
+                return self._record((Step("other", {"name": name}), argv[0], argv[1:]), state, where, line)
         if machine.captures:
             shown = machine.unknowns.shown(" ".join(argv))
             unset = machine.unknowns.within(" ".join(argv))
@@ -286,10 +284,8 @@ class Programs:
             text = self.machine.stdin[-1] or ""
         return self._run_process(text, f"{where}: {argv[0]}", state.process(argv[0], []), marked=True)
 
-    def _note_launch(
-        self, launched: tuple[Step | None, str, list[str]], state: State, where: str, line: int
-    ) -> Verdict:
-        step, program, arguments = launched
+    def _record(self, parts: tuple[Step | None, str, list[str]], state: State, where: str, line: int) -> Verdict:
+        step, program, arguments = parts
         steps = (*self.steps, step) if step else tuple(self.steps)
         self.machine.launches.append(
             Launch(

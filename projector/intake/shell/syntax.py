@@ -60,10 +60,8 @@ def parse(text: str, where: str, *, marked: bool = False, first_line: int = 1) -
     plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
     plain = plain if marked else clean(plain)
     plain = _REMARK.sub("", plain)
-    plain = _PLACEHOLDER.sub(
-        lambda match: match[1] + _PLACE.sub(lambda place: f"'{_one_word(place[0])}'", match[2]), plain
-    )
-    plain = _ARGUMENT.sub(lambda match: f"'{_one_word(match[1])}'", plain)
+    plain = _PLACEHOLDER.sub(lambda match: match[1] + _PLACE.sub(lambda place: f"'{_word(place[0])}'", match[2]), plain)
+    plain = _ARGUMENT.sub(lambda match: f"'{_word(match[1])}'", plain)
     data = (plain if plain.endswith("\n") else plain + "\n").encode("utf-8", errors="replace")
     root = _parser().parse(_BEYOND_FIRST_PLANE.sub(b"wwww", _LONE_DOLLAR.sub(b"w", _BASE.sub(b"+", data)))).root_node
     return Source(where=where, data=data, root=root, first_line=first_line)
@@ -76,7 +74,7 @@ def places(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*inside, *(match[1] for match in _ARGUMENT.finditer(plain))]))
 
 
-def _one_word(text: str) -> str:
+def _word(text: str) -> str:
     """Turns a place to fill in into text that stays one word, also when it is evaluated again."""
     return text.replace("'", "").replace(" ", "\u00a0").replace("<", "⟨").replace(">", "⟩")
 

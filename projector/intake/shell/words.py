@@ -233,11 +233,9 @@ def braces(words: list[str]) -> list[str]:
             numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
             expanded += [word[: match.start()] + str(number) + word[match.end() :] for number in numbers[:1000]]
             continue
-        alternatives = re.search(r"(?<!\$)\{([^{}]*,[^{}]*)\}", word)
-        if alternatives and not MARK.search(alternatives[1]):
-            expanded += [
-                word[: alternatives.start()] + part + word[alternatives.end() :] for part in alternatives[1].split(",")
-            ]
+        choice = re.search(r"(?<!\$)\{([^{}]*,[^{}]*)\}", word)
+        if choice and not MARK.search(choice[1]):
+            expanded += [word[: choice.start()] + part + word[choice.end() :] for part in choice[1].split(",")]
             continue
         expanded.append(word)
     return expanded
