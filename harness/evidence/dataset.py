@@ -182,7 +182,6 @@ def lacks(name: str) -> str:
 
 
 def _parts(item: Mapping[str, Any], where: str, label: str, problems: list[Problem]) -> dict[str, Any]:
-    """Parses the nested values, each by its own schema; appends mistakes to ``problems``."""
     parts: dict[str, Any] = {"model": None, "recipe": None}
     for name, kind in (("source", Source), ("stack", Stack), ("measured", Measured)):
         if item.get(name) is not None:
@@ -238,7 +237,6 @@ def _scalar_problems(item: Mapping[str, Any], where: str, label: str) -> list[Pr
 
 
 def _hardware_problems(name: object) -> tuple[Problem, ...]:
-    """Returns what is wrong with the hardware file ``name`` of a run; nothing for names of the catalogue."""
     if not isinstance(name, str) or not (catalogue.is_path(name) and catalogue.knows_cluster(name)):
         return ()
     try:

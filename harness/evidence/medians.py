@@ -14,7 +14,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-LEAST = 3  # values, from which on a median has an interval
+LEAST = 3  # fewest values of which a median has an interval
 _MOST_LAGS = 200
 _CHANCE = 1.645  # normal quantile: one lag in twenty of independent values exceeds this many 1 / sqrt n
 

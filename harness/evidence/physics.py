@@ -284,7 +284,6 @@ def _all_gpus() -> tuple[Gpu, ...]:
 
 
 def _stated_figure(run: MeasuredRun) -> str:
-    """Writes the one of step time and rate that the source states: the other is derived."""
     m = run.measured
     if m.step_seconds and not agreement.rate_is_stated(run):
         return f"{m.step_seconds:.4g} s a step"

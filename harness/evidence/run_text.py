@@ -20,7 +20,6 @@ def to_yaml(runs: Iterable[MeasuredRun]) -> str:
 
 
 def _field_texts(run: MeasuredRun) -> Iterator[tuple[str, str]]:
-    """Yields (key, one line of YAML) for each field that is neither empty nor default."""
     yield "id", flow(run.id)
     yield "source", _nested_text(run.source)
     yield "gpu", flow(run.gpu)

@@ -207,7 +207,6 @@ class _Redirections:
 
 
 def _redirected_statement(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
-    """Evaluates a statement between its redirections."""
     parts = named(node)
     redirects = [part for part in parts if part.type.endswith("_redirect")]
     bodies = [part for part in parts if not part.type.endswith("_redirect")]
@@ -270,7 +269,6 @@ def _file_redirect(machine: Machine, source: Source, part: Node, state: State, p
 
 
 def _heredoc_text(machine: Machine, source: Source, part: Node, state: State) -> str:
-    """Returns the text of a here-document, expanded unless its delimiter is quoted."""
     start = next((text_of(source, c) for c in part.children if c.type == "heredoc_start"), "")
     body = next((text_of(source, c) for c in part.children if c.type == "heredoc_body"), "")
     if any(child.type == "<<-" for child in part.children):

@@ -203,7 +203,6 @@ def _srun(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
 
 
 def _idle_note(nodes: str | None, step: Step, launch: Launch) -> str:
-    """Returns a note on the idle GPUs where each node of several GPUs starts one task; else an empty text."""
     gpus = step.options.get("gpus-per-node") or launch.environment.get("SLURM_GPUS_ON_NODE", "")
     if not (nodes and nodes.isdigit() and gpus.isdigit() and int(gpus) > 1):
         return ""

@@ -123,7 +123,6 @@ def _program(rest: list[str]) -> tuple[str, list[str]]:
 
 
 def _options(words: Sequence[str], flags: frozenset[str], short: dict[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Returns the options at the head of ``words`` (dashes as underscores), and the words behind them."""
     options: dict[str, str] = {}
     at = 0
     while at < len(words):

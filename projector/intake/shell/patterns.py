@@ -14,8 +14,6 @@ _EACH = 4.0  # ways that one character of a text may double a search by, at the 
 _PIECE = re.compile(r"\\.|\[\]?[^\]]*\]|\((?:\?(?:P<\w+>|[:=!]|<[=!]))?|\{(\d*)(,?)(\d*)\}|.", re.DOTALL)
 
 _GROUPS = {"@": "(?:{})", "?": "(?:{})?", "*": "(?:{})*", "+": "(?:{})+", "!": "(?!(?:{})$).*"}
-
-
 _CLASSES = {
     "digit": "0-9",
     "space": " \t\n\r\f\v",

@@ -304,7 +304,6 @@ class Programs:
 
 
 def _with_exported(options: dict[str, str], state: State) -> State:
-    """Returns a child of ``state`` in which the variables that a launcher passes on are set and exported."""
     inner = state.child()
     for text in options.pop("exported", "").split("\n"):
         name, equals, value = text.partition("=")

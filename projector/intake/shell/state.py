@@ -44,13 +44,11 @@ class State:
 
     def process(self, script: str, positional: Sequence[str], extra: Mapping[str, str] | None = None) -> State:
         """Returns the state of a new program ``script``: exported variables, ``extra`` ones, and its own arguments."""
-        variables: dict[str, Value] = {
+        env: dict[str, Value] = {
             name: value for name, value in self.variables.items() if name in self.exported and isinstance(value, str)
         }
-        variables |= extra or {}
-        return State(
-            variables=variables, exported=set(variables), positional=list(positional), script=script, cwd=self.cwd
-        )
+        env |= extra or {}
+        return State(variables=env, exported=set(env), positional=list(positional), script=script, cwd=self.cwd)
 
     def environment(self) -> dict[str, str]:
         """Returns the exported variables that hold text."""
