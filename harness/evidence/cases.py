@@ -88,7 +88,7 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
 
 def _hardware_file(item: Mapping[str, object], where: str) -> str:
     """Returns the path of the hardware file that a case names; empty where it names hardware of the catalogue."""
-    from projector.hardware import catalogue, own
+    from projector.hardware import catalogue, user_files
 
     name = str(item.get("cluster", item.get("gpu")))
     return user_files.beside(name, where) if catalogue.is_path(name) else ""
@@ -96,7 +96,7 @@ def _hardware_file(item: Mapping[str, object], where: str) -> str:
 
 def _range_problems(item: Mapping[str, object], where: str, key: str, known: Collection[str]) -> list[Problem]:
     """Reports numbers out of range in a case that is already refused; ``known``: keys reported before."""
-    from projector.workload.checks import range_problems
+    from projector.workload.value_checks import range_problems
 
     parts = [(name, item[name]) for name in ("model", "recipe") if isinstance(item.get(name), Mapping)]
     problems = [p for name, part in parts for p in range_problems(part, where, f"{key}{name}.")]  # type: ignore[arg-type]
