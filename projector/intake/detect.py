@@ -1,4 +1,4 @@
-"""One door for every configuration file: what stands in a file, not what it is called, decides how it is read."""
+"""Reads a configuration file of any kind; the content of the file, not its name, decides how it is read."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _WHOLE = {
 }
 
 
-def _of_file(place: str) -> Any:
+def _imported(place: str) -> Any:
     file, _, function = place.partition(".")
     return getattr(import_module(f"projector.intake.{file}"), function)
 
@@ -87,7 +87,7 @@ def load(
     node_gpus: int | None = None,
     said: Mapping[str, object] | None = None,
 ) -> Loaded:
-    """The workload of a configuration file of any kind.
+    """Returns the workload of a configuration file of any kind.
 
     ``configs``: the configs folder of Primus, for its presets. ``model``: a zoo name or a Hugging Face ``config.json``
     that stands in for the architecture of the file. ``overrides``: arguments over those of a file that is made of them
@@ -120,7 +120,10 @@ def load(
 
 
 def said_above(text: str, where: str) -> dict[str, Any]:
-    """What a comment at the top says of a run that a file of its kind does not."""
+    """Returns what the comment ``# projector: key=value …`` in the first three lines of ``text`` states of the run.
+
+    Raises :class:`InputError` for an unknown key and for ``gpus`` that is no whole number of at least 1.
+    """
     above = next((line for line in text.splitlines()[:3] if line.startswith(ABOVE)), ABOVE).removeprefix(ABOVE)
     told: dict[str, Any] = dict(word.partition("=")[::2] for word in above.split())
     known = ("model", *_OF_RUN, *_OF_MODEL)
@@ -192,9 +195,9 @@ def _load(
         counted: dict[str, Any] = {"gpus": gpus}
         kinds = {"torchtitan": counted, "litgpt": counted, "maxtext": {**counted, "words": overrides}}
         more = kinds.get(kind, {})
-        complete = _of_file("maxtext.completed") if kind == "maxtext" else dialect(kind.replace("-", "_")).completed
+        complete = _imported("maxtext.completed") if kind == "maxtext" else dialect(kind.replace("-", "_")).completed
         mapping = complete(mapping, said)
-        whole: Loaded = _of_file(_WHOLE[kind][1])(mapping, str(file), model=chosen, **more)
+        whole: Loaded = _imported(_WHOLE[kind][1])(mapping, str(file), model=chosen, **more)
         return whole
     if kind == "script":
         from projector.intake import scripts
@@ -207,18 +210,18 @@ def _load(
     try:
         return _megatron(filled, mapping, file, chosen, overrides or {})
     except InputError as error:
-        raise InputError(_asking(problem) for problem in error.problems) from None
+        raise InputError(_with_env_flag(problem) for problem in error.problems) from None
 
 
-def _asking(problem: Problem) -> Problem:
-    """``problem`` with the flag that fills in what it found, where that is a variable."""
+def _with_env_flag(problem: Problem) -> Problem:
+    """Returns ``problem`` with the flag that gives the variable it found, if it found ``${NAME}``."""
     name = _REFERENCE.fullmatch(str(problem.found))
     return replace(problem, expected=f"{problem.expected}: --env {name[1]}=…") if name else problem
 
 
 def takes_overrides(path: str | Path) -> bool:
-    """Whether the file is made of arguments by name, which further ones may replace (a case has fields of its own, a
-    launch script its variables)."""
+    """Returns whether ``path`` holds arguments by name, which further arguments may replace (a case has fields of its own,
+    a launch script variables)."""
     from projector.intake import manifests
 
     file = Path(path)
@@ -233,39 +236,39 @@ def takes_overrides(path: str | Path) -> bool:
 
 
 def _is_script(text: str, file: Path) -> bool:
-    """A launch script; a log that holds a dump of arguments is none, whatever it is called."""
+    """Returns whether ``text`` is a launch script; a log that holds a dump of arguments never is one."""
     from projector.intake import megatron_args, scripts
 
     return not megatron_args.parse(text) and scripts.is_script(text, file.name)
 
 
 def kind_of(mapping: Mapping[str, object] | None) -> str:
-    """``primus``, ``case``, ``huggingface``, ``megatron`` or a kind of ``_WHOLE`` by the keys at the top of a file (None: it
-    holds no mapping)."""
+    """Returns ``primus``, ``case``, ``huggingface``, ``megatron`` or a kind of ``_WHOLE`` by the top-level keys of a file
+    (None: the file holds no mapping)."""
     if mapping is None:
         return "megatron"
     if ("recipe" not in mapping and "modules" not in mapping) or "step_scheduler" in mapping:
-        for kind, (told, _) in _WHOLE.items():
-            if _of_file(told)(mapping) if told else dialect(kind.replace("-", "_")).fits(mapping):
+        for kind, (test, _) in _WHOLE.items():
+            if _imported(test)(mapping) if test else dialect(kind.replace("-", "_")).fits(mapping):
                 return kind
     for kind, keys in (("primus", _PRIMUS), ("huggingface", _HUGGINGFACE), ("case", ("recipe",))):
         if any(key in mapping for key in keys):
             return kind
-    return "case" if "model" in mapping and not _names(mapping) & set(_MEGATRON) else "megatron"
+    return "case" if "model" in mapping and not _argument_names(mapping) & set(_MEGATRON) else "megatron"
 
 
 def _extends(mapping: Mapping[str, object], file: Path) -> bool:
-    """Whether a file that extends others is an experiment by what stands in them."""
+    """Returns whether ``file`` extends other files that make it a Primus experiment."""
     return "extends" in mapping and kind_of(read(file, os.environ, [])) == "primus"
 
 
-def _names(mapping: Mapping[str, object]) -> set[str]:
-    """Keys with a value as argument names: options may be written with their dashes."""
+def _argument_names(mapping: Mapping[str, object]) -> set[str]:
+    """Returns the keys that have a value, as argument names without dashes."""
     return {key.lstrip("-").replace("-", "_") for key, value in mapping.items() if value is not None}
 
 
 def _mapping(text: str, file: Path) -> dict[str, object] | None:
-    """The mapping at the top of a YAML or JSON file; None for other text. A broken one is an error by its suffix."""
+    """Parses YAML or JSON into a mapping; None for other text, an error if the suffix says YAML or JSON."""
     if file.suffix.lower() == ".toml" or _TOML.match(text):
         return _toml(text, file)
     named = file.suffix.lower() in _YAML_SUFFIXES
@@ -286,7 +289,7 @@ def _mapping(text: str, file: Path) -> dict[str, object] | None:
 
 
 def _toml(text: str, file: Path) -> dict[str, object] | None:
-    """The sections of a TOML file. One that is no job of torchtitan is an error by its suffix, else other text."""
+    """Parses TOML into sections. With suffix ``.toml``, text that is no torchtitan job is an error, else None."""
     from projector.intake import other_tools, torchtitan
 
     named = file.suffix.lower() == ".toml"
@@ -320,7 +323,7 @@ def _megatron(
     from projector.intake.megatron_cli import todays_words
 
     stated = megatron_args.parse(text)
-    if not _names(stated if mapping is None else mapping) & set(_MEGATRON):
+    if not _argument_names(stated if mapping is None else mapping) & set(_MEGATRON):
         if mapping is not None:
             raise _unknown(mapping, file)
         if what := other_tools.of_program(text) if file.suffix == ".py" else "":

@@ -68,7 +68,7 @@ _PARTS = ("title", "like", "marks", "into", "sections", "default", "renamed", "d
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """A dialect's file, see the head of this module. ``names``: field to settings, the first that has a value counts."""
+    """Holds a dialect's file (keys: see the module). ``names``: field to settings, the first with a value counts."""
 
     name: str
     title: str
@@ -87,42 +87,42 @@ class Dialect:
 
     @cached_property
     def deciding(self) -> frozenset[str]:
-        """The settings that may change what a file means, whoever reads them."""
+        """Returns all settings that may change what a file means, whether YAML or Python of the dialect reads them."""
         told = (name for names in self.names.values() for name in names)
         return self.hook.union(told, self.values, self.doubtful, self.another)
 
     @cached_property
     def heads(self) -> frozenset[str]:
-        """The sections in which this dialect has names."""
+        """Returns the dotted names of the sections in which this dialect knows settings."""
         places = [name.split(".")[:-1] for name in {*self.deciding, *self.neutral, *self.default}]
         return frozenset(".".join(path[:depth]) for path in places for depth in range(1, len(path) + 1))
 
     def today(self, name: str) -> str:
-        """What a setting is called today."""
+        """Returns today's name of the setting ``name``, which may be a name of another year."""
         for old, new in self.renamed.items():
             if match := re.fullmatch(old, name):
                 return match.expand(new)
         return name
 
     def completed(self, content: Mapping[str, object], said: Mapping[str, object]) -> dict[str, object]:
-        """``content`` with settings for those fields of ``said`` that it states under none of their names."""
+        """Returns ``content`` with a setting for each field of ``said`` that ``content`` states under none of its names."""
         stated = {self.today(name) for name, value in _flat(content, self) if value is not None}
         left = {names[0]: said[field] for field, names in self.names.items() if field in said and not stated & {*names}}
         places = [key for key in content if key in self.sections and section(content, key)]
         return {**content, places[-1]: {**section(content, places[-1]), **left}} if places else {**content, **left}
 
     def fits(self, content: Mapping[str, object]) -> bool:
-        """Whether ``content`` is a file of this dialect by its marks."""
+        """Returns whether ``content`` has all marks of this dialect; False for a dialect without marks."""
         return bool(self.marks) and fits(self.marks, content)
 
 
 def loose(tokens: object) -> str:
-    """What to tell of samples that are not packed, whose lengths nothing states: the longest decide the memory."""
+    """Returns the doubt about samples that are not packed: nothing states their lengths, and the longest decide memory."""
     return f"samples shorter than {tokens} tokens (all are counted as that long)"
 
 
 def fits(marks: Iterable[str], content: Mapping[str, object]) -> bool:
-    """Whether every one of ``marks`` stands in ``content``: ``a|b`` is one of the two, ``a.b`` is b in section a."""
+    """Returns whether ``content`` has every key of ``marks``: ``a|b`` is one of the two, ``a.b`` is b in section a."""
 
     def stands(place: str) -> bool:
         section, dot, name = place.partition(".")
@@ -133,14 +133,14 @@ def fits(marks: Iterable[str], content: Mapping[str, object]) -> bool:
 
 
 def names() -> tuple[str, ...]:
-    """The dialects that there are."""
+    """Returns the names of all dialects, sorted."""
     return tuple(sorted(file.stem for file in _FOLDER.glob("*.yaml")))
 
 
 @cache
 def dialect(name: str) -> Dialect:
-    """The dialect of ``dialects/NAME.yaml``."""
-    told = _told(name)
+    """Reads and caches the dialect of ``dialects/NAME.yaml``."""
+    told = _merged_content(name)
     arguments, declared = told.get("into") == "arguments", told.get("declared", "")
     fields: dict[str, list[str]] = {}
     if arguments:
@@ -175,22 +175,22 @@ def dialect(name: str) -> Dialect:
     )
 
 
-def _told(name: str) -> dict[str, Any]:
-    """What a dialect's file says, over what the one says that it is like."""
-    own: dict[str, Any] = read_yaml(_FOLDER / f"{name}.yaml")
-    under = _told(own["like"]) if "like" in own else {}
+def _merged_content(name: str) -> dict[str, Any]:
+    """Reads a dialect's file and merges it over the file of the dialect that its ``like`` names."""
+    content: dict[str, Any] = read_yaml(_FOLDER / f"{name}.yaml")
+    under = _merged_content(content["like"]) if "like" in content else {}
     both = {
         key: {**value, **{name: means for name, means in under[key].items() if name not in value}}
         if isinstance(value, Mapping)
         else f"{under[key]} {value}"
-        for key, value in own.items()
+        for key, value in content.items()
         if key in under and key not in ("title", "marks")
     }
-    return {**under, **own, **both}
+    return {**under, **content, **both}
 
 
 def words(text: str) -> Iterator[str]:
-    """The words of ``text``, ``a_{b,c}`` as two."""
+    """Yields the words of ``text``; ``a_{b,c}`` gives ``a_b`` and ``a_c``."""
     for word in text.split():
         before, brace, rest = word.partition("{")
         several, _, behind = rest.partition("}")
@@ -202,8 +202,8 @@ def _several(values: object) -> tuple[object, ...]:
 
 
 def _another(told: Mapping[str, object]) -> Iterator[tuple[str, tuple[tuple[object, ...], str]]]:
-    """``setting: values`` or ``setting: {why: text, unless: values}`` (``stated: true``: unless it is null; ``only``: at
-    these values)."""
+    """Yields (setting, (values, reason)) of ``setting: values`` or ``setting: {why: text, unless: values}`` (``stated:
+    true``: another kind unless it is null; ``only``: at these values alone)."""
     for several, values in told.items():
         told_so = values if isinstance(values, Mapping) else {"unless": values}
         off = _several(STATED if told_so.get("stated") else told_so.get("unless"))
@@ -214,7 +214,7 @@ def _another(told: Mapping[str, object]) -> Iterator[tuple[str, tuple[tuple[obje
 
 
 class Settings:
-    """What a configuration states in a dialect, read as far as the dialect's YAML says, with an account of every word.
+    """Reads what a configuration states, as far as the dialect's YAML says, and accounts for every setting.
 
     ``args``: typed access to what is stated and to defaults, for the dialect's Python, whose own findings are added to
     ``fields`` (recipe field to value, None: not stated), ``doubts`` and ``args.problems``. ``stated``: the settings to
@@ -226,7 +226,7 @@ class Settings:
         self, of: Dialect, content: Mapping[str, object], where: str, *, below: Mapping[str, object] | None = None,
         preset: Mapping[str, object] | None = None,
     ) -> None:  # fmt: skip
-        """Raises :class:`Unsupported` for another kind of training or of layers."""
+        """Reads ``content``. Raises :class:`Unsupported` for another kind of training or of layers."""
         self.dialect, self.where, self.below = of, where, below
         self.renamed: set[str] = set()
         under = self._under_todays_names(below or {})
@@ -249,14 +249,14 @@ class Settings:
             self.fields |= self._meaning(setting, table)
 
     def _under_todays_names(self, content: Mapping[str, object]) -> dict[str, object]:
-        """Of two names for one setting, today's counts."""
+        """Returns the settings by today's names; where a setting is stated under an old name, too, today's counts."""
         named = [(key, self.dialect.today(key), value) for key, value in _flat(content, self.dialect)]
         old = {today: value for key, today, value in named if today != key}
         self.renamed |= set(old)
         return {**old, **{key: value for key, today, value in named if today == key}}
 
     def was(self, setting: str) -> bool:
-        """Whether ``setting`` is stated under a name of another year."""
+        """Returns whether ``setting`` is stated under a name of another year."""
         return setting in self.renamed
 
     def _refuse(self, stated: Mapping[str, object]) -> None:
@@ -272,7 +272,7 @@ class Settings:
         return next((value for each in settings if (value := self.args.raw(each)) is not None), None)
 
     def one_of(self, setting: str, table: str) -> Any:
-        """What the dialect's ``table`` has for the word of ``setting``; a problem where it has none."""
+        """Returns the entry of the dialect's ``table`` for the word of ``setting``; reports a problem where there is none."""
         words = self.dialect.tables[table]
         word = (self.args.word(setting) or "").lower()
         if word not in words:
@@ -284,7 +284,7 @@ class Settings:
         self.args.problems.append((setting, found, f"one of {', '.join(words)}"))
 
     def _meaning(self, setting: str, table: Mapping[object, Any]) -> Mapping[str, object]:
-        """The fields that the value of ``setting`` means; a problem where the dialect has no such value."""
+        """Returns the recipe fields that the value of ``setting`` means; reports a problem for a value not in ``table``."""
         value = self.args.raw(setting)
         word = (word_of(value) or "").lower() if isinstance(value, str) else value
         known = isinstance(word, (str, int, float, type(None)))
@@ -303,7 +303,8 @@ class Settings:
         self, model: Model | None, *, told: Iterable[str] = (), problems: Iterable[Problem] = (), written: bool = True,
         **more: Any,
     ) -> Loaded:  # fmt: skip
-        """The workload of all that was read. ``told``: more doubts; ``problems``: more of them; ``more``: of the result.
+        """Returns the workload of all that was read. ``told``: more doubts; ``problems``: more problems; ``more``: fields of the
+        result.
 
         Raises :class:`InputError` with everything that does not fit.
         """
@@ -323,19 +324,19 @@ class Settings:
 
     @property
     def problems(self) -> list[Problem]:
-        """What does not fit, each once."""
+        """Returns the problems that reading found, each once."""
         return list({(key, repr(value)): Problem(self.where, key, value, expected)
                      for key, value, expected in self.args.problems}.values())  # fmt: skip
 
     def doubtful(self) -> Iterator[str]:
-        """Settings that may change seconds or bytes and that nothing models, at values that do."""
+        """Yields ``setting=value`` of each setting that nothing models, at a value that may change seconds or bytes."""
         for setting, off in self.dialect.doubtful.items():
             value = self.stated.get(setting)
             if setting not in self.args.used and value is not None and value not in off:
                 yield f"{setting}={known_settings.shown(value)}"
 
     def unread(self, written: bool) -> known_settings.Unread:
-        """Settings that nobody read: neutral ones, slips of the pen, and the rest, which may change anything.
+        """Sorts the settings that nobody read into neutral ones, misspelt ones, and the rest, which may change anything.
 
         Raises :class:`Unsupported` for one that a person has ``written`` and that cuts the run over GPUs.
         """
@@ -360,7 +361,7 @@ class Settings:
         return replace(left, neutral=calm, problems=tuple(slips))
 
     def _slips(self, unread: Mapping[str, object]) -> Iterator[Problem]:
-        """Settings and sections that nobody knows and that misspell those that decide something."""
+        """Yields a problem for each unknown setting or section whose name misspells one that decides something."""
         for key, value in unread.items():
             section, _, name = key.rpartition(".")
             beside = [each.rpartition(".") for each in self.dialect.deciding]
@@ -373,7 +374,7 @@ class Settings:
 
 
 def _flat(content: Mapping[str, object], of: Dialect, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Settings by dotted name, as deep as the dialect has names; those of its ``sections`` by their bare ones."""
+    """Yields (dotted name, value) as deep as the dialect has names; settings in its ``sections`` have bare names."""
     for key, value in content.items():
         name = f"{prefix}{key}".replace("-", "_")
         if isinstance(value, Mapping) and value and (name in of.heads or name in of.sections):

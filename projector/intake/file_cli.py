@@ -1,4 +1,4 @@
-"""Command lines of trainers that are configuration files and words over them.
+"""Reads command lines of trainers that name configuration files and put words over them.
 
 Which words name the files: EleutherAI/gpt-neox@ea7aefd8 megatron/neox_arguments/arguments.py, ``consume_deepy_args`` (a
 program, then files of ``--conf_dir``; a key may stand in one of them alone); meta-pytorch/torchtune@bd2a0fc7 torchtune/_cli/
@@ -38,9 +38,9 @@ _ASIDE = re.compile(r"(?!model_).*(dir|path|files?|logger|seed|name|project|log_
 
 @dataclass(frozen=True)
 class _Tool:
-    """``named``: the program with its first word; ``dialect``: whose settings its words are; ``files``: what a launch names,
-    in order; ``words``: ``key=value`` over them; ``gpus``: their number as text, where the words or what the files say have
-    it (empty: they do not)."""
+    """Says how one tool's command line is read. ``named``: matches the program with its first word; ``dialect``: has the
+    settings of its words; ``files``: the files a launch names, in order; ``words``: ``key=value`` over the files;
+    ``gpus``: the number of GPUs as text, empty where neither words nor files state it."""
 
     named: re.Pattern[str]
     dialect: str
@@ -51,19 +51,19 @@ class _Tool:
 
 
 def takes(launch: Launch) -> bool:
-    """Whether the command line of ``launch`` is read here."""
+    """Returns whether this module reads the command line of ``launch``."""
     return _tool(launch) is not None
 
 
 def dialect_of_options(launch: Launch) -> str:
-    """The dialect whose settings the options of ``launch`` are; empty for other command lines."""
+    """Returns the name of the dialect whose settings are the options of ``launch``; empty for other command lines."""
     tool = _tool(launch)
     return tool.dialect if tool and tool.dialect in ("swift", "trainer", "trl") else ""
 
 
 def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
-    """The workload of ``launch``. Raises :class:`InputError` for a file that is not at hand, a key in two of them, and what
-    only a run knows."""
+    """Returns the workload of ``launch``. Raises :class:`InputError` for a file that is not at hand, a key that two files
+    state, and values that only a run knows."""
     tool = _tool(launch)
     assert tool is not None
     launch, beside, doubts = _handed_on(launch, way)
@@ -89,14 +89,14 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
 
 
 def _decides(of: Dialect, key: str) -> bool:
-    """Whether a word may change what is trained: no word that is neutral, or that nobody knows and only names things."""
+    """Returns whether ``key`` may change the training: it is neither neutral nor an unknown word that only names things."""
     key = of.today(key)
     return key in of.deciding or not (_ASIDE.match(key) or any(fnmatchcase(key, each) for each in of.neutral))
 
 
 def _handed_on(launch: Launch, way: Way) -> tuple[Launch, dict[str, object], tuple[str, ...]]:
-    """``launch`` with the counts of processes that accelerate's file states, the arguments that it hands on to the trainer
-    (types, DeepSpeed's configuration, FSDP's), and what nothing models; of another launcher all as it was.
+    """Returns ``launch`` with the process counts of accelerate's file, the arguments that accelerate hands on to the trainer
+    (types, DeepSpeed's configuration, FSDP's), and what nothing models; without accelerate ``launch`` is unchanged.
 
     Raises :class:`InputError` for a file that is not at hand and for values that are none, :class:`Unsupported` for a run
     that accelerate cuts by other means.
@@ -134,7 +134,7 @@ def _handed_on(launch: Launch, way: Way) -> tuple[Launch, dict[str, object], tup
 
 
 def _content(names: list[str], launch: Launch, way: Way, where: str) -> dict[str, object]:
-    """What the files hold together."""
+    """Returns the merged content of all files ``names``; reports a key that two files state."""
     content: dict[str, object] = {}
     problems: list[Problem] = []
     for name in names:
@@ -151,13 +151,13 @@ def _tool(launch: Launch) -> _Tool | None:
     started = f"{launch.program} {launch.arguments[0] if launch.arguments else ''}"
     found = next((tool for tool in _TOOLS if tool.named.match(started)), None)
     named = {word.partition("=")[0] for word in launch.arguments}
-    if found is None and re.search(r"(?<![a-z])sft\.py$", launch.program) and _own_file(launch):
+    if found is None and re.search(r"(?<![a-z])sft\.py$", launch.program) and _trl_file(launch):
         return _TRL_TOOL
     batched = "--per_device_train_batch_size" in named or launch.program.endswith("run_clm.py")
     return found or (_TRAINER_TOOL if batched and named & _MODEL and launch.program.endswith(".py") else None)
 
 
-def _of_neox(launch: Launch) -> list[str]:
+def _neox_files(launch: Launch) -> list[str]:
     words = list(launch.arguments[1:])
     folder = ""
     for option in ("-d", "--conf_dir"):
@@ -178,19 +178,19 @@ def _neox_gpus(_launch: Launch, content: Mapping[str, object], way: Way) -> str:
     return product(way.unknowns, *map(str, counts)) if all(type(count) is int and count > 0 for count in counts) else ""
 
 
-def _of_tune(launch: Launch) -> list[str]:
+def _assignments(launch: Launch) -> list[str]:
     return [word for word in launch.arguments if re.match(r"~?[A-Za-z_][\w.]*=", word)]
 
 
 def _tune_gpus(launch: Launch, _content: Mapping[str, object], way: Way) -> str:
-    """Those of torchrun, whose options stand before the recipe; without any, one process."""
+    """Returns the GPUs that torchrun's options before the recipe start; one process without options."""
     found = launched("torchrun", ["torchrun", *launch.arguments[1:]])
     options = found[0].options if found and found[0] else {}
     return product(way.unknowns, options.get("nnodes", "1"), options.get("nproc_per_node", "1"))
 
 
-def _of_litgpt(launch: Launch) -> list[str]:
-    """``pretrain MODEL --train.micro_batch_size 4`` as ``key=value``."""
+def _litgpt_words(launch: Launch) -> list[str]:
+    """Returns ``key=value`` words of ``pretrain MODEL --train.micro_batch_size 4``."""
     words = list(launch.arguments)
     if words[0] not in ("pretrain", "finetune", "finetune_full", "finetune_lora"):
         raise Unsupported(f"litgpt {words[0]}: adapters of another kind")
@@ -200,49 +200,49 @@ def _of_litgpt(launch: Launch) -> list[str]:
 
 
 def _options(words: Sequence[str], own: Sequence[str] = ("config", "launcher")) -> list[str]:
-    """``--key value``, ``--key=value`` and switches that stand alone as ``key=value``, but for a tool's ``own``; of several
-    values a text of all."""
+    """Returns ``--key value``, ``--key=value`` and lone switches as ``key=value``, several values in one text, without the
+    options ``own`` of the tool itself."""
     given = {name: values for name, values in options(words).items() if name not in own}
     return [f"{name.replace('-', '_')}={' '.join(values) if values else 'true'}" for name, values in given.items()]
 
 
-def _files(words: Sequence[str]) -> list[str]:
+def _configuration_files(words: Sequence[str]) -> list[str]:
     return [word for word in words if re.search(r"\.(ya?ml|json)$", word)]
 
 
 def _first_file(launch: Launch) -> list[str]:
-    """The file that is the first word behind the command."""
+    """Returns the configuration file that is the first word behind the command, if it is one."""
     first = 1 if launch.arguments[0] in ("train", "sft", "pt") else 0
-    return _files(launch.arguments[first : first + 1])
+    return _configuration_files(launch.arguments[first : first + 1])
 
 
 def _lone_file(launch: Launch) -> list[str]:
-    """The file that is no option's, wherever it stands."""
+    """Returns the first configuration file that does not follow an option."""
     before = ("", *launch.arguments)
     alone = [word for last, word in zip(before, launch.arguments, strict=False) if not last.startswith("--")]
-    return _files(alone)[:1]
+    return _configuration_files(alone)[:1]
 
 
-def _of_factory(launch: Launch) -> list[str]:
-    """Words over a file, or options where there is none."""
-    return _of_tune(launch) if _first_file(launch) else _options(launch.arguments, ())
+def _factory_words(launch: Launch) -> list[str]:
+    """Returns ``key=value`` words over a file, or the options where no file is named."""
+    return _assignments(launch) if _first_file(launch) else _options(launch.arguments, ())
 
 
-def _of_axolotl(launch: Launch) -> list[str]:
+def _axolotl_words(launch: Launch) -> list[str]:
     words = list(launch.arguments)
     return _options(words[: words.index("--")] if "--" in words else words)
 
 
 def _started_gpus(launch: Launch, _content: Mapping[str, object], way: Way) -> str:
-    """Of a launcher before the program, or of the environment that LLaMA-Factory reads."""
+    """Returns the GPUs that a launcher before the program starts, or the environment that LLaMA-Factory reads states."""
     if any(step.kind != "other" for step in launch.steps):
         return ranks(launch, way.unknowns, way.written)[0]
     each, nodes = (launch.environment.get(name, "") for name in ("NPROC_PER_NODE", "NNODES"))
     return product(way.unknowns, each, nodes or "1") if each else ""
 
 
-def _alone(launch: Launch, content: Mapping[str, object], way: Way) -> str:
-    """Of a launcher before the program, else one process. Raises :class:`Unsupported` where it sees several GPUs."""
+def _single_gpu(launch: Launch, content: Mapping[str, object], way: Way) -> str:
+    """Returns the GPUs that a launcher starts, else one. Raises :class:`Unsupported` where one process sees several."""
     count, seen = _started_gpus(launch, content, way), listed(launch.environment)
     if count or launch.steps:
         return count
@@ -253,11 +253,11 @@ def _alone(launch: Launch, content: Mapping[str, object], way: Way) -> str:
     return "1"
 
 
-def _on_all(launch: Launch, content: Mapping[str, object], way: Way) -> str:
-    """Of a launcher before the program, else as the program starts one itself: on all GPUs that it sees, of each node
+def _all_gpus(launch: Launch, content: Mapping[str, object], way: Way) -> str:
+    """Returns the GPUs that a launcher starts; without one the program starts itself on all visible GPUs of each node
     unless NPROC_PER_NODE says how many (src/llamafactory/launcher.py; accelerate launch under axolotl and trl)."""
     if "." in posixpath.basename(launch.program):  # a module or a script, which starts none
-        return _alone(launch, content, way)
+        return _single_gpu(launch, content, way)
     count, nodes = _started_gpus(launch, content, way), launch.environment.get("NNODES", "")
     if count or any(step.kind != "other" for step in launch.steps):
         return count
@@ -267,9 +267,9 @@ def _on_all(launch: Launch, content: Mapping[str, object], way: Way) -> str:
 
 
 def _swift_gpus(launch: Launch, content: Mapping[str, object], way: Way) -> str:
-    """As LLaMA-Factory's, whose environment ms-swift's file may hold.
+    """Counts GPUs as for LLaMA-Factory; the environment may stand in ``ENV`` of ms-swift's file.
 
-    Raises :class:`Unsupported` where a process sees several GPUs, over which it cuts the layers.
+    Raises :class:`Unsupported` where one process sees several GPUs and cuts the layers over them.
     """
     own = {str(key): str(value) for key, value in section(content, "ENV").items()}
     launch = replace(launch, environment={**own, **launch.environment})
@@ -284,54 +284,59 @@ def _swift_gpus(launch: Launch, content: Mapping[str, object], way: Way) -> str:
     return count
 
 
-def _own_file(launch: Launch) -> list[str]:
-    """The file of TRL's: that of ``--config``, or one that is no option's."""
-    return _config(launch) or _lone_file(launch)
+def _trl_file(launch: Launch) -> list[str]:
+    """Returns TRL's configuration file: that of ``--config``, or the first that does not follow an option."""
+    return _config_file(launch) or _lone_file(launch)
 
 
 def _trl_gpus(launch: Launch, content: Mapping[str, object], way: Way) -> str:
-    """As LLaMA-Factory's, where accelerate starts it; else the processes that its own command line starts."""
-    return next(iter(values_of(launch, "num_processes")), "") or _on_all(launch, content, way)
+    """Returns ``--num_processes`` of TRL's own command line, else the GPUs on which a launcher starts the program."""
+    return next(iter(values_of(launch, "num_processes")), "") or _all_gpus(launch, content, way)
 
 
-def _config(launch: Launch) -> list[str]:
+def _config_file(launch: Launch) -> list[str]:
     return values_of(launch, "config")[:1]
 
 
-def _nothing(_launch: Launch) -> list[str]:
+def _no_words(_launch: Launch) -> list[str]:
     return []
 
 
 _TRL_TOOL = _Tool(
     re.compile(r"(?:.*/)?trl sft|(?:.*/)?trl/(?:examples/)?scripts/\w*sft\w*\.py "),
     "trl",
-    _own_file,
+    _trl_file,
     lambda launch: _options(launch.arguments),
     load_trl,
     _trl_gpus,
 )
 _TOOLS = (
     _TRL_TOOL,
-    _Tool(re.compile(r"(?:.*/)?deepy\.py "), "gpt_neox", _of_neox, _nothing, gpt_neox.load, _neox_gpus),
-    _Tool(re.compile(r"(?:.*/)?tune run"), "torchtune", _config, _of_tune, load_torchtune, _tune_gpus),
+    _Tool(re.compile(r"(?:.*/)?deepy\.py "), "gpt_neox", _neox_files, _no_words, gpt_neox.load, _neox_gpus),
+    _Tool(re.compile(r"(?:.*/)?tune run"), "torchtune", _config_file, _assignments, load_torchtune, _tune_gpus),
     _Tool(
-        re.compile(r"(?:.*/)?litgpt (?:pretrain|finetune)"), "litgpt", _config, _of_litgpt, load_litgpt, lambda *_: ""
+        re.compile(r"(?:.*/)?litgpt (?:pretrain|finetune)"),
+        "litgpt",
+        _config_file,
+        _litgpt_words,
+        load_litgpt,
+        lambda *_: "",
     ),
     _Tool(
         re.compile(r"(?:.*/)?llamafactory-cli train|(?:.*/)?src/train(?:_bash)?\.py \S+\.(?:ya?ml|json)$"),
         "llama_factory",
         _first_file,
-        _of_factory,
+        _factory_words,
         load_llama_factory,
-        _on_all,
+        _all_gpus,
     ),
     _Tool(
         re.compile(r"(?:.*/)?axolotl train|axolotl\.cli\.train "),
         "axolotl",
         _lone_file,
-        _of_axolotl,
+        _axolotl_words,
         load_axolotl,
-        _on_all,
+        _all_gpus,
     ),
     _Tool(
         re.compile(r"(?:.*/)?swift (?:sft|pt)|(?:.*/)?swift[./]cli[./](?:sft|pt)(?:\.py)? "),
@@ -342,8 +347,7 @@ _TOOLS = (
         _swift_gpus,
     ),
 )
-#: Any program that has the arguments of transformers' Trainer (``HfArgumentParser``); LLaMA-Factory's before its command
-#: line among them.
+#: Any program with the arguments of transformers' Trainer (``HfArgumentParser``), such as LLaMA-Factory's before its CLI.
 _TRAINER_TOOL = _Tool(
-    re.compile(""), "trainer", _nothing, lambda launch: _options(launch.arguments, ()), load_trainer, _alone
+    re.compile(""), "trainer", _no_words, lambda launch: _options(launch.arguments, ()), load_trainer, _single_gpu
 )

@@ -1,6 +1,6 @@
-"""Functions from ``config.json`` to model fields, one a ``model_type``: of decoders that differ from LLaMA or GPT-2 by more
-than the words of ``tables/huggingface.yaml``, of those whose layers are not all made alike (searched blocks, double layers),
-and of models with a stack of layers before their own (T5, LLaVA).
+"""Turns ``config.json`` into model fields by one function for each ``model_type``: decoders that differ from LLaMA or GPT-2
+by more than ``tables/huggingface.yaml`` says, models whose layers differ (searched blocks, double layers), and models with
+another stack of layers before the decoder (T5, LLaVA).
 
 Keys and defaults: transformers ``configuration_*.py`` and the files published with the models.
 """
@@ -18,37 +18,37 @@ _MOST = 10_000  # layers, beyond which a count is a mistake that is reported els
 
 
 def llama(c: Reader) -> _Fields:
-    """The common part of LLaMA-like decoders: RMSNorm, rotary positions, a gated MLP."""
-    found = sizes(
+    """Returns the fields that LLaMA-like decoders share: RMSNorm, rotary positions, a gated MLP."""
+    fields = sizes(
         c, num_layers="num_hidden_layers", hidden_size="hidden_size", ffn_hidden_size="intermediate_size",
         num_attention_heads="num_attention_heads", num_query_groups="num_key_value_heads", kv_channels="head_dim",
         vocab_size="vocab_size", max_position_embeddings="max_position_embeddings",
     )  # fmt: skip
-    found["num_query_groups"] = found["num_query_groups"] or found["num_attention_heads"]
-    found["add_bias_linear"] = c.flag("mlp_bias") or False
-    found["add_qkv_bias"] = c.flag("attention_bias", "qkv_bias") or False
-    found["untie_embeddings_and_output_weights"] = c.flag("tie_word_embeddings") is not True
-    return found
+    fields["num_query_groups"] = fields["num_query_groups"] or fields["num_attention_heads"]
+    fields["add_bias_linear"] = c.flag("mlp_bias") or False
+    fields["add_qkv_bias"] = c.flag("attention_bias", "qkv_bias") or False
+    fields["untie_embeddings_and_output_weights"] = c.flag("tie_word_embeddings") is not True
+    return fields
 
 
 def sizes(c: Reader, **keys: str) -> _Fields:
-    """Model field to whole number, from the key (or several, the first that is there) that an architecture has for it."""
+    """Returns whole numbers by model field; ``keys`` names each field's key, or several: the first present counts."""
     return {field: c.integer(*names.split()) for field, names in keys.items()}
 
 
 def depth(c: Reader, key: str = "num_hidden_layers") -> int:
-    """How many layers there are, bounded."""
+    """Returns the number of layers, at most 10,000, so that lists with an entry a layer stay small."""
     return min(c.integer(key) or 0, _MOST)
 
 
 def routed(c: Reader, experts: str, width: str = "", topk: str = "num_experts_per_tok") -> _Fields:
-    """Experts as :func:`sizes` of them; what is not there stays out."""
+    """Returns the sizes of the experts; fields that the file does not state stay out."""
     named = {"moe_ffn_hidden_size": width} if width else {}
     return given(**sizes(c, num_experts=experts, moe_router_topk=topk, **named))
 
 
 def sparse_steps(c: Reader) -> _Fields:
-    """Experts in layer i when (i + 1) % decoder_sparse_step == 0 and i is not among ``mlp_only_layers``."""
+    """Returns the experts' fields; layer i has experts if (i + 1) % decoder_sparse_step == 0, not in ``mlp_only_layers``."""
     layers = depth(c)
     step = c.integer("decoder_sparse_step") or 1
     dense = set(c.integers("mlp_only_layers") or ())
@@ -57,29 +57,30 @@ def sparse_steps(c: Reader) -> _Fields:
 
 
 def _deepseek(c: Reader) -> _Fields:
-    """DeepSeek V2 and V3: latent attention, dense layers first, shared experts of the routed width."""
-    found = {**llama(c), "kv_channels": None, "num_query_groups": c.integer("num_attention_heads")}
+    """Reads DeepSeek V2 and V3: latent attention, dense layers first, shared experts of the routed width."""
+    fields = {**llama(c), "kv_channels": None, "num_query_groups": c.integer("num_attention_heads")}
     latent = sizes(
         c, q_lora_rank="q_lora_rank", kv_lora_rank="kv_lora_rank", qk_head_dim="qk_nope_head_dim",
         qk_pos_emb_head_dim="qk_rope_head_dim", v_head_dim="v_head_dim",
     )  # fmt: skip
-    found["mla"] = given(**latent)
+    fields["mla"] = given(**latent)
     c.integer("qk_head_dim")  # the sum of both of its parts
     width = c.integer("moe_intermediate_size")
     score = c.word("scoring_func")
     experts = dense_first(c) | routed(c, "n_routed_experts num_experts", "moe_intermediate_size")
-    found["moe"] = experts | given(
+    fields["moe"] = experts | given(
         moe_shared_expert_intermediate_size=(c.integer("n_shared_experts", "num_shared_experts") or 0) * (width or 0),
         moe_router_num_groups=_several(c.integer("n_group")),
         moe_router_group_topk=c.integer("topk_group") if _several(c.integer("n_group")) else None,
         moe_router_score_function=score,
         moe_router_enable_expert_bias=c.word("topk_method") == "noaux_tc" or score == "sigmoid",
     )
-    found["mtp_num_layers"] = c.integer("num_nextn_predict_layers")
-    return found
+    fields["mtp_num_layers"] = c.integer("num_nextn_predict_layers")
+    return fields
 
 
 def dense_first(c: Reader) -> _Fields:
+    """Returns which layers have experts: every ``moe_layer_freq``-th, from layer ``first_k_dense_replace`` on."""
     layers = depth(c)
     dense, step = c.integer("first_k_dense_replace") or 0, c.integer("moe_layer_freq") or 1
     return {"moe_layer_freq": [int(i >= dense and i % step == 0) for i in range(layers)]}
@@ -99,8 +100,8 @@ _GEMMA3N = {
 
 
 def _gemma3n(c: Reader) -> _Fields:
-    """The language model of Gemma 3n; the width of the MLP is one or one a layer."""
-    found, layers = llama(c), depth(c)
+    """Reads the language model of Gemma 3n, whose MLP width is one number or a list with one a layer."""
+    fields, layers = llama(c), depth(c)
     kinds, window = c.words("layer_types"), c.integer("sliding_window") or 512
     if kinds is None:
         kinds = tuple(("sliding", "full")[(i + 1) % 5 == 0] for i in range(layers))
@@ -113,15 +114,15 @@ def _gemma3n(c: Reader) -> _Fields:
     }
     if isinstance(widths, list) and widths and all(type(each) is int for each in widths):
         c.problems[:] = [each for each in c.problems if each[0] != "intermediate_size"]
-        found["ffn_hidden_size"] = max(widths)
+        fields["ffn_hidden_size"] = max(widths)
         if widths != [widths[0]] * layers:
             own["ffn_hidden_size"] = widths
     stated = {name: c.integer(name) for name in _GEMMA3N}
-    found |= {name: usual if stated[name] is None else stated[name] for name, usual in _GEMMA3N.items()}
+    fields |= {name: usual if stated[name] is None else stated[name] for name, usual in _GEMMA3N.items()}
     norms = dict.fromkeys(("qk_layernorm", "sandwich_norm", "v_layernorm"), True)
     tied = {"untie_embeddings_and_output_weights": c.flag("tie_word_embeddings") is False}
-    plain = {"kv_channels": found["kv_channels"] or 256, "vocab_size": found["vocab_size"] or 262400}
-    return found | norms | tied | plain | {"per_layer": own}
+    plain = {"kv_channels": fields["kv_channels"] or 256, "vocab_size": fields["vocab_size"] or 262400}
+    return fields | norms | tied | plain | {"per_layer": own}
 
 
 _MPT_NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
@@ -129,7 +130,7 @@ _MPT_MLP = ("mptmlp", "te_ln_mlp", "mptglu")
 
 
 def _mpt(c: Reader) -> _Fields:
-    """Of transformers, and of llm-foundry, whose files say more (its models/mpt/configuration_mpt.py, layers/ffn.py)."""
+    """Reads MPT of transformers and of llm-foundry, which states more (models/mpt/configuration_mpt.py, layers/ffn.py)."""
     hidden, width = c.integer("d_model") or 0, c.number("expansion_ratio") or 4
     attention, mlp = c.within("attn_config"), c.within("ffn_config")
     no_bias = c.flag("no_bias") is not False
@@ -156,14 +157,14 @@ def _mpt(c: Reader) -> _Fields:
 
 def _mpt_norm(c: Reader) -> str | None:
     name = (c.word("norm_type") or "layernorm").lower()
-    found = _MPT_NORMS.get(name.removeprefix("low_precision_").removeprefix("triton_"))
-    if found is None:
+    norm = _MPT_NORMS.get(name.removeprefix("low_precision_").removeprefix("triton_"))
+    if norm is None:
         c.problems.append(("norm_type", name, "layernorm or rmsnorm, of low precision or Triton's"))
-    return found
+    return norm
 
 
 def classic(c: Reader) -> _Fields:
-    """GPT-2's style: GELU without a gate, LayerNorm, biases, the output layer shares the embedding."""
+    """Returns the fields of GPT-2's style: GELU without a gate, LayerNorm, biases, an output layer tied to the embedding."""
     return {
         "vocab_size": c.integer("vocab_size"),
         "gated_linear_unit": False,
@@ -177,7 +178,7 @@ _LETTERS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_atten
 
 
 def _hybrid(c: Reader) -> _Fields:
-    """Nemotron-H: attention, Mamba and experts in layers of their own."""
+    """Reads Nemotron-H, in which attention, Mamba and experts are separate layers."""
     moe = routed(c, "n_routed_experts", "moe_intermediate_size")
     base = {**llama(c), "gated_linear_unit": False, "position_embedding_type": "none"}
     pattern, kinds = c.word("hybrid_override_pattern"), c.words("layers_block_type")
@@ -196,14 +197,15 @@ def _hybrid(c: Reader) -> _Fields:
         "conv_width": c.integer("conv_kernel", "mamba_d_conv"),
         "chunk": c.integer("chunk_size", "mamba_chunk_size"),
     }
-    found = {**base, "hybrid_layer_pattern": pattern, "mamba": given(**sizes)}
+    fields = {**base, "hybrid_layer_pattern": pattern, "mamba": given(**sizes)}
     if "num_experts" not in moe:
-        return found
+        return fields
     latent, shared = c.integer("moe_latent_size"), c.integer("moe_shared_expert_intermediate_size")
-    return {**found, "moe": {**moe, **given(moe_latent_size=latent, moe_shared_expert_intermediate_size=shared)}}
+    return {**fields, "moe": {**moe, **given(moe_latent_size=latent, moe_shared_expert_intermediate_size=shared)}}
 
 
 def given(**values: object) -> _Fields:
+    """Returns ``values`` without those that are None."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -213,11 +215,11 @@ STACKED = ("t5", "mt5")
 
 def _dbrx(c: Reader) -> _Fields:
     attention, experts = c.within("attn_config"), c.within("ffn_config")
-    found = sizes(
+    fields = sizes(
         c, num_layers="n_layers", hidden_size="d_model", num_attention_heads="n_heads", vocab_size="vocab_size",
         max_position_embeddings="max_seq_len",
     )  # fmt: skip
-    return found | {
+    return fields | {
         "ffn_hidden_size": experts.integer("ffn_hidden_size"),
         "num_query_groups": attention.integer("kv_n_heads"),
         "normalization": "LayerNorm",
@@ -227,27 +229,27 @@ def _dbrx(c: Reader) -> _Fields:
 
 
 def _qwen(c: Reader) -> _Fields:
-    """The first Qwen: its width of the MLP is that of gate and up together."""
+    """Reads the first Qwen, whose ``intermediate_size`` is the width of gate and up together."""
     width = c.integer("intermediate_size")
     return {**llama(c), "add_qkv_bias": True, "ffn_hidden_size": width // 2 if width else None}
 
 
 def _searched(c: Reader) -> _Fields:
-    """Nemotron-NAS (Puzzle, arXiv:2411.19146): a block says what it has of attention and of an MLP, and how wide.
+    """Reads Nemotron-NAS (Puzzle, arXiv:2411.19146), in which each block states its attention, its MLP and their widths.
 
     A width is ⌊2/3 · ``ffn_mult`` · hidden size⌋ rounded up to a multiple of 256 (NVIDIA/Megatron-LM@d98e8a64dd
     megatron/core/transformer/heterogeneous/heterogeneous_config.py); 0 heads or a width of 0: the block has none.
     """
-    found, heads, hidden = llama(c), c.integer("num_attention_heads") or 0, c.integer("hidden_size") or 0
+    fields, heads, hidden = llama(c), c.integer("num_attention_heads") or 0, c.integer("hidden_size") or 0
     blocks = c.raw("block_configs")
     halves = [(section(each, "attention"), section(each, "ffn")) for each in blocks] if isinstance(blocks, list) else []
     if len(halves) != (c.integer("num_hidden_layers") or 1) or not all(_readable(*half) for half in halves):
         c.problems.append(("block_configs", f"{len(halves)} blocks", "attention and ffn of each of num_hidden_layers"))
-        return found
+        return fields
     groups = [0 if _none(one) else heads // int(one["n_heads_in_group"]) for one, _ in halves]
     widths = [0 if _none(other) else -(-int(2 * other["ffn_mult"] * hidden / 3) // 256) * 256 for _, other in halves]
     replaced = any(half.get("replace_with_linear") for pair in halves for half in pair)
-    return found | {
+    return fields | {
         "ffn_hidden_size": max(widths) or None,
         "num_query_groups": max(groups) or None,
         "per_layer": {
@@ -270,13 +272,13 @@ def _readable(attention: Mapping[str, Any], ffn: Mapping[str, Any]) -> bool:
 
 
 def _longcat(c: Reader) -> _Fields:
-    """LongCat-Flash (arXiv:2509.01322): a layer is twice latent attention and an MLP; experts read what the first MLP reads
-    and are added after the second one, so a layer is two here, the first MLP a shared expert of the first."""
+    """Reads LongCat-Flash (arXiv:2509.01322), whose layer is twice latent attention and an MLP; experts read what the first
+    MLP reads and are added after the second, so a layer counts as two, the first MLP as a shared expert of the first."""
     layers, width = depth(c, "num_layers"), c.integer("ffn_hidden_size")
     experts = routed(c, "n_routed_experts", "expert_ffn_hidden_size", "moe_topk")
     zero = given(zero_expert_num=c.integer("zero_expert_num"), moe_shared_expert_intermediate_size=width)
-    found = _deepseek(c)
-    return found | {
+    fields = _deepseek(c)
+    return fields | {
         "num_layers": 2 * layers or None,
         "ffn_hidden_size": width,
         "mtp_num_layers": None,
@@ -285,11 +287,11 @@ def _longcat(c: Reader) -> _Fields:
 
 
 def _t5(c: Reader) -> dict[str, object]:
-    """T5, version 1.1, FLAN-T5 (transformers models/t5/configuration_t5.py) and mT5, whose defaults are version 1.1's."""
+    """Reads T5, T5 1.1, FLAN-T5 (transformers models/t5/configuration_t5.py) and mT5, which has the defaults of T5 1.1."""
     later = c.word("model_type") == "mt5"
     layers = c.integer("num_layers")
     tied, act = c.flag("tie_word_embeddings"), c.word("feed_forward_proj") or ("gated-gelu" if later else "relu")
-    found: dict[str, object] = {
+    fields: dict[str, object] = {
         **sizes(
             c, hidden_size="d_model", kv_channels="d_kv", ffn_hidden_size="d_ff", num_attention_heads="num_heads",
             vocab_size="vocab_size",
@@ -303,14 +305,14 @@ def _t5(c: Reader) -> dict[str, object]:
     buckets = c.integer("relative_attention_num_buckets")
     c.integer("relative_attention_max_distance", "n_positions")
     if c.flag("is_gated_act") is not None:
-        found["gated_linear_unit"] = c.flag("is_gated_act")
-    return found | ({"relative_attention_num_buckets": buckets} if buckets else {})
+        fields["gated_linear_unit"] = c.flag("is_gated_act")
+    return fields | ({"relative_attention_num_buckets": buckets} if buckets else {})
 
 
 def vision(config: Mapping[str, object], c: Reader) -> dict[str, object]:
-    """The tower of LLaVA-1.5 (transformers models/llava), CLIP's (defaults: models/clip/configuration_clip.py). All of its
-    layers run, though the projector reads the last but one; the norm after them, which it does not read, is held. ``c`` is
-    told of what is another tower or another projector."""
+    """Returns the vision tower of LLaVA-1.5 (transformers models/llava), which is CLIP's (defaults: models/clip/
+    configuration_clip.py). All layers run, though the projector reads the last but one; the norm after them is held and
+    not read. Another tower or another projector is reported in ``c.problems``."""
     tower = Reader(section(config, "vision_config"))
     sized = sizes(
         tower, num_layers="num_hidden_layers", hidden_size="hidden_size", ffn_hidden_size="intermediate_size",

@@ -1,5 +1,5 @@
-"""MaxText's configurations, its own (``base.yml`` and files over it) and those inside Primus' experiments: what its YAML
-cannot say: axes of the mesh, batches, policies of rematerialisation, architectures by MaxText's names and sizes.
+"""Reads MaxText's configurations (``base.yml`` and files over it) and those inside Primus' experiments, as far as the
+dialect's YAML cannot: mesh axes, batches, rematerialisation policies, architectures by MaxText's names and sizes.
 
 Names, values and sources: ``dialects/maxtext.yaml``.
 """
@@ -27,8 +27,8 @@ from projector.workload.value_checks import LIMITS
 
 _AXIS = re.compile(r"(ici|dcn)_\w+_parallelism")
 _MARKS = ("per_device_batch_size", "max_target_length", "base_emb_dim", "remat_policy", "base_num_decoder_layers")
-_STATED = ("per_device_batch_size", "max_target_length")
-_EACH = 8  # GPUs of a host
+_REQUIRED = ("per_device_batch_size", "max_target_length")
+_GPUS_OF_HOST = 8  # GPUs of a host
 _AXES = (
     *("data", "fsdp", "fsdp_transpose", "sequence", "context", "context_usp_ulysses", "tensor", "tensor_sequence"),
     *("pipeline", "expert", "autoregressive", "diloco"),
@@ -38,14 +38,14 @@ _SHARDED = ("fsdp", "fsdp_transpose", "sequence", "context", "context_usp_ulysse
 
 
 def is_maxtext(mapping: Mapping[str, object]) -> bool:
-    """Whether the keys of a mapping are MaxText's: a base file, axes of its mesh, two of its own words."""
+    """Returns whether ``mapping`` has MaxText's keys: a base file, a mesh axis, or two of its own settings."""
     axes = [key for key in mapping if _AXIS.fullmatch(key)]
     return bool(axes) or "base_config" in mapping or sum(mark in mapping for mark in _MARKS) > 1
 
 
 def completed(content: Mapping[str, object], said: Mapping[str, object]) -> dict[str, object]:
-    """``content`` with a device's batch and a length by those fields of ``said`` that it leaves open. A device's batch is
-    that of a rank where no axis cuts samples or layers."""
+    """Returns ``content`` with the device's batch and the length of ``said`` where ``content`` leaves them open. A device's
+    batch is a rank's micro-batch where no axis cuts samples or layers."""
     cut = re.compile(r"(ici|dcn)_(?!data|fsdp|expert)\w+_parallelism")
     alone = all(value == 1 for key, value in content.items() if cut.fullmatch(key))
     left = {"per_device_batch_size": said["micro_batch_size"]} if alone and "micro_batch_size" in said else {}
@@ -56,7 +56,7 @@ def load(
     content: Mapping[str, object], where: str, *, gpus: int | None, model: Model | None,
     words: Mapping[str, object] | None = None, env: Mapping[str, str] | None = None,
 ) -> Loaded:  # fmt: skip
-    """The workload of a file with ``words`` of the command line over it, started in ``env``.
+    """Returns the workload of a file with ``words`` of the command line over it, started in ``env``.
 
     ``gpus``: None where only the axes say how many.
 
@@ -70,26 +70,26 @@ def load(
         raise InputError([Problem(where, "base_config", base, "base.yml, or that file's settings in this one")])
     content, idle = _sizes({**content, **(words or {})}, words or {})
     job = Settings(dialect("maxtext"), content, where)
-    if not set(_STATED) & set(content):
+    if not set(_REQUIRED) & set(content):
         expected = "it stated: the file is an architecture alone without a batch and a length"
-        missing = [Problem(where, key, "nothing", expected) for key in _STATED]
+        missing = [Problem(where, key, "nothing", expected) for key in _REQUIRED]
         raise InputError([*job.unread(written=True).problems, *missing])
     each, hosts = (math.prod(_level(job, level, None).values()) for level in ("ici", "dcn"))
-    each = each or _EACH
+    each = each or _GPUS_OF_HOST
     counted = gpus if gpus is not None else each * hosts if hosts else None
     if gpus is not None and hosts and gpus != each * hosts:
         found = f"{gpus}, and axes whose product is {each * hosts}"
         raise InputError([Problem(where, "gpus", found, "the product of the axes, or one of them -1")])
     assumed = [f"gpus={counted} (the product of the axes)"] if gpus is None and counted is not None else []
     assumed += [f"{key} of {content['model_name']}, not {value}" for key, value in idle.items()]
-    assumed += [f"{key}={job.dialect.default[key]} (base.yml)" for key in _STATED if key not in content]
+    assumed += [f"{key}={job.dialect.default[key]} (base.yml)" for key in _REQUIRED if key not in content]
     named = model.name if model else Path(where).stem
     loaded = _loaded(job, model, named, gpus=counted, each=min(each, counted or each), env=env or {})
     return replace(loaded, assumed=(*assumed, *loaded.assumed))
 
 
 def of_experiment(experiment: Experiment) -> Loaded:
-    """The workload of a Primus experiment. Raises :class:`InputError` with everything that does not fit."""
+    """Returns the workload of a Primus experiment. Raises :class:`InputError` with everything that does not fit."""
     own = dialect("maxtext")
     stated = Settings(
         own, experiment.overrides, experiment.where, below=experiment.settings, preset=own.tables["primus"]
@@ -101,8 +101,8 @@ def of_experiment(experiment: Experiment) -> Loaded:
 def _loaded(
     job: Settings, model: Model | None, named: str, *, gpus: int | None, each: int, env: Mapping[str, str]
 ) -> Loaded:
-    """``model``: an architecture in place of the one that is named; ``named``: what else says which it is; ``each``: GPUs of
-    a host; ``env``: of the launch."""
+    """Builds the workload. ``model``: an architecture in place of the named one; ``named``: what names the model where the
+    settings do not; ``each``: GPUs of a host; ``env``: environment of the launch."""
     args, fields = job.args, job.fields
     model = model or _model(job, named)
     # Sizes of the axes over both networks. -1 inside a host: what its GPUs leave; between hosts: what the hosts
@@ -137,8 +137,8 @@ def _loaded(
 
 
 def _sizes(content: Mapping[str, object], words: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
-    """``content`` with base.yml's sizes of a model without a name; of one with a name without those of the file, and
-    these where base.yml says otherwise."""
+    """Returns (settings, ignored sizes): a model without a name gets base.yml's sizes; for a named model the sizes of the
+    file do not count, and those that differ from base.yml are returned as ignored."""
     sizes, repeated = dialect("maxtext").tables["sizes"], _repeated()
     if content.get("model_name", "default") == "default":
         return {**sizes, **content}, {}
@@ -175,7 +175,7 @@ def _level(job: Settings, level: str, devices: int | None) -> dict[str, int]:
 
 
 def _samples(args: Reader) -> float:
-    """Samples a device and micro-batch; a share of one where several devices work on a sample."""
+    """Returns the samples of a device in a micro-batch; below 1 where several devices share a sample."""
     each = args.number("per_device_batch_size")
     if each is not None and 0 < each <= LIMITS["micro_batch_size"]:
         return each
@@ -184,7 +184,7 @@ def _samples(args: Reader) -> float:
 
 
 def _micro_batch(args: Reader, batch: float, pp: int) -> int | None:
-    """Samples of one data-parallel rank in a micro-batch: a pipeline cuts its batch into as many as it has stages."""
+    """Returns a data-parallel rank's samples in a micro-batch; a pipeline cuts a batch into one for each stage by default."""
     cut = args.integer("num_pipeline_microbatches") or -1
     size = batch / (1 if pp == 1 else cut if cut > 0 else pp)
     if size < 1 or not float(size).is_integer():
@@ -231,7 +231,7 @@ def _precision(job: Settings) -> Mapping[str, object]:
 
 
 def _experts(args: Reader, ep: int) -> dict[str, object]:
-    """Capacity with einsums, or dropless with grouped products (megablox, ragged dot)."""
+    """Reads how experts compute: with a capacity and einsums, or dropless with grouped products (megablox, ragged dot)."""
     fields: dict[str, object] = {"moe_token_dispatcher_type": "alltoall" if ep > 1 else None}
     if args.flag("sparse_matmul"):
         args.flag("megablox")
@@ -243,27 +243,27 @@ def _experts(args: Reader, ep: int) -> dict[str, object]:
 
 
 #: What JAX_OPTIMIZATION_LEVEL sets of XLA (NVIDIA/JAX-Toolbox@bcbbfa57 docs/GPU_performance.md, "Effect details (O1)").
-_OF_A_LEVEL = ("xla_gpu_enable_pipelined_all_gather", "xla_gpu_enable_while_loop_double_buffering")
+_FLAGS_OF_LEVELS = ("xla_gpu_enable_pipelined_all_gather", "xla_gpu_enable_while_loop_double_buffering")
 _LEVELS = ("O1", "O2", "O3")
 
 
 def of_xla(env: Mapping[str, str]) -> tuple[dict[str, object], list[tuple[str, object, str]]]:
-    """Recipe fields that ``XLA_FLAGS`` and ``JAX_OPTIMIZATION_LEVEL`` state, and what is no value of theirs as
-    ``(key, found, expected)``. Of a flag that is repeated the last counts; one without a value is on."""
+    """Returns the recipe fields that ``XLA_FLAGS`` and ``JAX_OPTIMIZATION_LEVEL`` state, and bad values as
+    ``(key, found, expected)``. The last of a repeated flag counts; a flag without a value is on."""
     text = env.get("XLA_FLAGS", "")
     try:
         words = shlex.split(text)
     except ValueError:
         return {}, [("XLA_FLAGS", text, "flags whose quotes are closed")]
     parts = (word.lstrip("-").partition("=") for word in words)
-    told = dict.fromkeys(_OF_A_LEVEL, "true") if env.get("JAX_OPTIMIZATION_LEVEL") in _LEVELS else {}
+    told = dict.fromkeys(_FLAGS_OF_LEVELS, "true") if env.get("JAX_OPTIMIZATION_LEVEL") in _LEVELS else {}
     args = Reader({**told, **{name: value if is_told else "true" for name, is_told, value in parts}})
     fields = aliases.stated(args, "xla")
     return fields, args.problems
 
 
 def _model(job: Settings, named: str) -> Model:
-    """The model that ``model_name`` means, changed by what is stated of it. Raises :class:`InputError`."""
+    """Returns the model that ``model_name`` means, with the stated sizes over it. Raises :class:`InputError`."""
     tables, args = job.dialect.tables, job.args
     name = args.text("model_name").replace("-Instruct", "") or "default"  # as MaxText finds that model's file
     says = job.stated
@@ -298,8 +298,8 @@ def _model(job: Settings, named: str) -> Model:
 
 
 def _scaled(sizes: Mapping[str, object], scale: int, where: str) -> dict[str, object]:
-    """``sizes`` of a model with about ``scale`` times the parameters: heads and MLP, then width, then layers double in
-    turn (pyconfig.py ``get_individual_scales``)."""
+    """Returns ``sizes`` for about ``scale`` times the parameters: heads and MLP, then width, then layers double in turn
+    (pyconfig.py ``get_individual_scales``)."""
     if scale < 1 or scale & (scale - 1):
         raise InputError([Problem(where, "global_parameter_scale", scale, "a power of two")])
     turns, rest = divmod(scale.bit_length() - 1, 3)
@@ -320,14 +320,14 @@ def _custom(
     if style not in job.dialect.tables["plain"]:
         raise Unsupported(f"decoder_block {style} of a model that no published name gives")
     gated = args.raw("mlp_activations")
-    alike = zoo.find(named)
+    zoo_name = zoo.find(named)
     mapping: dict[str, object] = {
         "gated_linear_unit": not isinstance(gated, (list, tuple)) or len(gated) > 1,
         "qk_layernorm": bool(args.flag("use_qk_norm")),
         "normalization": "LayerNorm" if style == "gpt3" else "RMSNorm",
         **changes,
         "name": named,
-        "family": zoo.load(alike).family if alike else named,
+        "family": zoo.load(zoo_name).family if zoo_name else named,
     }
     count, width = routed.get("num_experts"), routed.get("moe_ffn_hidden_size", mapping["ffn_hidden_size"])
     if isinstance(count, int) and count > 1:

@@ -1,4 +1,4 @@
-"""Configurations of torchtune, LitGPT, nanotron and LLM Foundry: what their files under ``dialects`` cannot say."""
+"""Reads configurations of torchtune, LitGPT, nanotron and LLM Foundry, as far as their ``dialects`` cannot."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from projector.workload.optimizers import named
 
 
 def is_torchtune(content: Mapping[str, object]) -> bool:
-    """Whether ``content`` names a builder of torchtune's as its model."""
+    """Returns whether ``content`` names a builder of torchtune as its model."""
     return str(section(content, "model").get("_component_") or "").startswith("torchtune.")
 
 
 def load_torchtune(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
-    """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with everything
-    that does not fit, :class:`Unsupported` for other trainings."""
+    """Returns the workload of a torchtune configuration, whose number of GPUs may come from elsewhere. Raises
+    :class:`InputError` with everything that does not fit, :class:`Unsupported` for other trainings."""
     job = Settings(dialect("torchtune"), content, where)
-    builder, loss = str(section(content, "model").get("_component_") or ""), _last(job, "loss._component_")
-    _supported(job, builder)
+    builder, loss = str(section(content, "model").get("_component_") or ""), _class_name(job, "loss._component_")
+    _refuse_unsupported(job, builder)
     problems = []
     if job.args.raw("tokenizer.max_seq_len") is None:
         expected = "tokens of a sample, as a whole number, or --seq N"
@@ -39,7 +39,7 @@ def load_torchtune(content: Mapping[str, object], where: str, *, model: Model | 
     scaling = job.args.word("fp8_recipe_name") or ("tensorwise" if on else None)
     job.fields["fp8_recipe"] = scaling.removesuffix("_with_gw_hp") if scaling else None
     job.fields["precision"] = "fp8" if on else job.fields.get("precision", "bf16")
-    optimizer = _last(job, "optimizer._component_")
+    optimizer = _class_name(job, "optimizer._component_")
     job.fields["optimizer"] = named(optimizer.removeprefix("Paged")) if optimizer else None
     job.fields["cross_entropy_fusion"] = job.dialect.tables["losses"].get(loss)
     _adapters(job)
@@ -65,20 +65,20 @@ def load_torchtune(content: Mapping[str, object], where: str, *, model: Model | 
     )
 
 
-def _last(job: Settings, setting: str) -> str:
-    """The class that a path of modules ends in."""
+def _class_name(job: Settings, setting: str) -> str:
+    """Returns the class at the end of the module path that ``setting`` holds; empty without one."""
     return str(job.args.raw(setting) or "").rpartition(".")[2]
 
 
 def _packed(job: Settings, content: Mapping[str, object]) -> bool:
-    """Whether every data set's samples are filled with documents."""
+    """Returns whether every data set is packed."""
     data = content.get("dataset")
     several = data if isinstance(data, list) else [data]
     job.args.used |= {"dataset", "dataset.packed"}
     return all(isinstance(item, Mapping) and item.get("packed") is True for item in several)
 
 
-def _supported(job: Settings, builder: str) -> None:
+def _refuse_unsupported(job: Settings, builder: str) -> None:
     job.args.used |= {"model._component_"}
     reasons = {
         "a model that sees, or a classifier": re.search("vision|classifier", builder) is not None,
@@ -90,7 +90,7 @@ def _supported(job: Settings, builder: str) -> None:
 
 
 def _published(builder: str, without_window: list[str]) -> Model | None:
-    """The zoo's model that a builder makes: ``torchtune.models.qwen2_5.lora_qwen2_5_0_5b_instruct`` is Qwen2.5-0.5B."""
+    """Returns the zoo's model of a builder: ``torchtune.models.qwen2_5.lora_qwen2_5_0_5b_instruct`` is Qwen2.5-0.5B."""
     *_, family, name = f".{builder}".split(".")
     size = re.sub("^q?lora_", "", name).removeprefix(family).strip("_")
     size = re.sub(r"(?<=\d)_(?=\d)", ".", re.sub(r"_(instruct|base)$", "", size)).replace("_", " ")
@@ -101,8 +101,8 @@ def _published(builder: str, without_window: list[str]) -> Model | None:
 
 
 def _sizes(job: Settings) -> int | None:
-    """The GPUs that the dimensions make (torchtune/training/_distributed.py ParallelDims), None where the shards are all
-    that is left."""
+    """Puts batch and sharding into the job's fields; returns the GPUs that the dimensions make (torchtune/training/
+    _distributed.py ParallelDims), None where the shards take all ranks that are left."""
     args, fields = job.args, job.fields
     micro, steps = args.integer("batch_size"), args.integer("gradient_accumulation_steps") or 1
     replicas, shards = args.integer("data_parallel_replicate_dim") or 1, args.integer("data_parallel_shard_dim")
@@ -133,8 +133,8 @@ def _adapters(job: Settings) -> None:
 
 
 def load_litgpt(content: Mapping[str, object], where: str, *, model: Model | None, gpus: int | None = None) -> Loaded:
-    """The workload of a configuration, on ``gpus`` in place of the devices that it states. Raises :class:`InputError` with
-    everything that does not fit, :class:`Unsupported` for a pre-training on samples of lengths that nothing states."""
+    """Returns the workload of a LitGPT configuration, on ``gpus`` in place of the stated devices. Raises :class:`InputError`
+    with everything that does not fit, :class:`Unsupported` for pre-training on samples whose lengths nothing states."""
     of, tuned = dialect("litgpt"), content.get("checkpoint_dir") is not None and content.get("model_name") is None
     job = Settings(of, content, where, preset=of.tables["tuned"] if tuned else None)
     args, fields = job.args, job.fields
@@ -167,8 +167,8 @@ def load_litgpt(content: Mapping[str, object], where: str, *, model: Model | Non
 
 
 def _tuned(job: Settings, gpus: int | None) -> tuple[str, ...]:
-    """What is not modelled of a fine-tuning, whose ranks share all weights (over nodes, too) and recompute every layer where
-    they are several; its adapters go into the job's fields."""
+    """Returns what is not modelled of a fine-tuning; puts adapters, sharding and recomputation into the job's fields: several
+    ranks shard all weights (over nodes, too) and recompute every layer."""
     job.fields["data_parallel_shard_size"] = None
     job.fields |= BUNDLES["no recompute" if gpus == 1 else "full recompute"]
     if gpus == 1:
@@ -189,7 +189,7 @@ _SIZES = (
 
 
 def load_nanotron(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
-    """The workload of a whole configuration. Raises :class:`InputError` with everything that does not fit,
+    """Returns the workload of a nanotron configuration. Raises :class:`InputError` with everything that does not fit,
     :class:`Unsupported` for layers that are not a Llama's."""
     job = Settings(dialect("nanotron"), content, where)
     args, fields = job.args, job.fields
@@ -228,13 +228,13 @@ _DEPTH = 5  # references to references
 
 
 def is_llm_foundry(content: Mapping[str, object]) -> bool:
-    """Whether ``content`` has the sections that every training of llm-foundry states."""
+    """Returns whether ``content`` has the sections that every training of llm-foundry states."""
     return dialect("llm_foundry").fits(content) and isinstance(content["train_loader"], Mapping)
 
 
 def load_llm_foundry(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
-    """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with everything
-    that does not fit, :class:`Unsupported` for adapters and offloading."""
+    """Returns the workload of an LLM Foundry configuration, whose number of GPUs comes from elsewhere. Raises
+    :class:`InputError` with everything that does not fit, :class:`Unsupported` for adapters and offloading."""
     resolved = _resolved(content, content)
     settings = resolved if isinstance(resolved, Mapping) else content
     given, loader = section(settings, "model"), section(settings, "train_loader")
@@ -278,12 +278,12 @@ def load_llm_foundry(content: Mapping[str, object], where: str, *, model: Model 
         base = huggingface.from_mapping({**job.dialect.tables["mpt"], **shape, "model_type": "mpt"}, where,
                                         name=Path(where).stem)  # fmt: skip
         model, told = base.model, base.unmodelled
-    made = job.loaded(model, problems=problems, framework="llm-foundry")
-    return replace(made, unmodelled=(*told, *made.unmodelled))
+    loaded = job.loaded(model, problems=problems, framework="llm-foundry")
+    return replace(loaded, unmodelled=(*told, *loaded.unmodelled))
 
 
 def _resolved(value: object, root: Mapping[str, object], depth: int = _DEPTH) -> object:
-    """``value`` with references to other places of the file replaced by what stands there."""
+    """Returns ``value`` with each ``${path}`` replaced by the value at that path of ``root``."""
     if isinstance(value, Mapping):
         return {str(key): _resolved(inner, root, depth) for key, inner in value.items()}
     match = _REFERENCE.fullmatch(value.strip()) if isinstance(value, str) else None
