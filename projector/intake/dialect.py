@@ -272,7 +272,7 @@ class Settings:
         return next((value for each in settings if (value := self.args.raw(each)) is not None), None)
 
     def one_of(self, setting: str, table: str) -> Any:
-        """Returns the entry of the dialect's ``table`` for the word of ``setting``; reports a problem where there is none."""
+        """Returns the entry of the dialect's ``table`` for the word of ``setting``; reports a problem without one."""
         words = self.dialect.tables[table]
         word = (self.args.word(setting) or "").lower()
         if word not in words:
@@ -303,8 +303,8 @@ class Settings:
         self, model: Model | None, *, told: Iterable[str] = (), problems: Iterable[Problem] = (), written: bool = True,
         **more: Any,
     ) -> Loaded:  # fmt: skip
-        """Returns the workload of all that was read. ``told``: more doubts; ``problems``: more problems; ``more``: fields of the
-        result.
+        """Returns the workload of all that was read. ``told``: more doubts; ``problems``: more problems; ``more``: fields of
+        the result.
 
         Raises :class:`InputError` with everything that does not fit.
         """

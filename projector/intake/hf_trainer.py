@@ -1,5 +1,5 @@
-"""Trainers on Hugging Face's ``Trainer``, by their arguments as a file or a command line, LLaMA-Factory, ms-swift and
-Axolotl among them: what ``dialects/{trainer,llama_factory,swift,axolotl}.yaml`` cannot say."""
+"""Reads arguments of trainers on Hugging Face's ``Trainer`` (LLaMA-Factory, ms-swift, Axolotl, TRL) from a file or a command
+line, as far as ``dialects/{trainer,llama_factory,swift,axolotl,trl}.yaml`` cannot."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ABOVE = 4  # folders in which a path of the configuration is looked for
 
 
 def _mapping(value: object, where: str, setting: str, problems: list[Problem]) -> dict[str, object]:
-    """A mapping, or that of the JSON file of this name beside ``where`` or in a folder above; a problem without one."""
+    """Returns ``value``, or the content of the JSON file so named beside ``where`` or in a folder above."""
     if isinstance(value, Mapping):
         return dict(value)
     if value is True:
@@ -56,7 +56,7 @@ def _mapping(value: object, where: str, setting: str, problems: list[Problem]) -
 
 
 def with_files(content: Mapping[str, object], where: str) -> dict[str, object]:
-    """``content`` with what the files hold that ``fsdp_config`` and ``deepspeed`` name. Raises :class:`InputError`."""
+    """Returns ``content`` with the files that ``fsdp_config`` and ``deepspeed`` name read in. Raises :class:`InputError`."""
     problems: list[Problem] = []
     named = {
         key: _mapping(content[key], where, key, problems) for key in ("fsdp_config", "deepspeed") if content.get(key)
@@ -65,10 +65,10 @@ def with_files(content: Mapping[str, object], where: str) -> dict[str, object]:
     return {**content, **named}
 
 
-def _agreed(content: Mapping[str, object], where: str) -> dict[str, object]:
-    """``content`` with what DeepSpeed's configuration says of the batch and the type, where the arguments leave it open.
+def _with_deepspeed_values(content: Mapping[str, object], where: str) -> dict[str, object]:
+    """Returns ``content`` with batch and type of DeepSpeed's configuration where the arguments leave them open.
 
-    Raises :class:`InputError` where both say something else: transformers refuses to start so
+    Raises :class:`InputError` where the two contradict each other: transformers refuses to start then
     (huggingface/transformers v5.0.0, integrations/deepspeed.py, ``fill_match``).
     """
     held = section(content, "deepspeed")
@@ -88,7 +88,7 @@ def _agreed(content: Mapping[str, object], where: str) -> dict[str, object]:
 
 
 def _zero(job: Settings) -> tuple[str, ...]:
-    """What is not modelled of DeepSpeed's configuration; what it says of the recipe goes into the job's fields."""
+    """Puts DeepSpeed's configuration into the job's fields; returns the settings that are not modelled."""
     held = dict(job.args.raw("deepspeed"))  # type: ignore[call-overload]
     name = held.pop(_BY_NAME, None)
     stated, _ = script_files.deepspeed_arguments(json.dumps(held), f"{job.where}: deepspeed", Unknowns())
@@ -102,8 +102,8 @@ def _zero(job: Settings) -> tuple[str, ...]:
 
 
 def _sharded(job: Settings) -> tuple[str, ...]:
-    """What is not modelled of DeepSpeed or of torch's FSDP, the first (``fsdp`` and words with a prefix) or the second
-    (``version``): what they say of the recipe goes into the job's fields."""
+    """Puts sharding by DeepSpeed or torch's FSDP 1 (``fsdp`` and words with a prefix) or 2 (``version``) into the job's
+    fields; returns the settings that are not modelled."""
     if job.args.raw("deepspeed"):
         return _zero(job)
     stated = ("true",) if job.args.raw("fsdp") is True else job.args.words("fsdp") or ()
@@ -126,7 +126,7 @@ def _sharded(job: Settings) -> tuple[str, ...]:
 def finished(
     job: Settings, model: Model | None, *, named: str, told: tuple[str, ...], problems: list[Problem]
 ) -> Loaded:
-    """The workload of all that was read. ``named``: the setting that names the model; ``told``: doubts beside the job's own.
+    """Returns the workload of a read job. ``named``: the setting that names the model; ``told``: more doubts.
 
     Raises :class:`InputError` with all that is wrong.
     """
@@ -160,8 +160,8 @@ def finished(
     )
 
 
-def _of_chat(content: Mapping[str, object]) -> Mapping[str, object]:
-    """``content`` with DeepSpeed's configuration where switches make it (deepspeedai/DeepSpeedExamples@45b4b715
+def _with_chat_switches(content: Mapping[str, object]) -> Mapping[str, object]:
+    """Returns ``content`` with the DeepSpeed configuration that switches make (deepspeedai/DeepSpeedExamples@45b4b715
     applications/DeepSpeed-Chat/training/step1_supervised_finetuning/main.py, dschat/utils/ds_utils.py)."""
     if content.get("deepspeed") is not True or "zero_stage" not in content:
         return content
@@ -176,27 +176,29 @@ def _of_chat(content: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def load_trainer(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
-    """The workload of the arguments, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with everything
-    that does not fit, :class:`Unsupported` for other trainings."""
+    """Returns the workload of ``Trainer`` arguments, whose number of GPUs comes from elsewhere. Raises :class:`InputError`
+    with everything that does not fit, :class:`Unsupported` for other trainings."""
     if dialect("llama_factory").fits(content):
         return load_llama_factory(content, where, model=model)
     whole = {"packing": True} if "block_size" in content else None  # run_clm.py, group_texts: joined, then cut
-    stated = _agreed(with_files(_of_chat(content), where), where)
-    return _tuned(Settings(dialect("trainer"), stated, where, preset=whole), model)
+    stated = _with_deepspeed_values(with_files(_with_chat_switches(content), where), where)
+    return _fine_tuned(Settings(dialect("trainer"), stated, where, preset=whole), model)
 
 
 def load_trl(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
-    """The workload of TRL's ``sft``, whose number of GPUs comes from elsewhere. Raises as :func:`load_trainer`."""
+    """Returns the workload of TRL's ``sft``, whose number of GPUs comes from elsewhere. Raises as :func:`load_trainer`."""
     of, named = dialect("trl"), content.get("accelerate_config")
     presets = of.tables["presets"]
     if named is not None and named not in presets:
         expected = f"one of {', '.join(presets)}, or its file with accelerate launch --config_file"
         raise InputError([Problem(where, "accelerate_config", named, expected)])
     half = not content.get("fp16") if content.get("bf16") is None else content["bf16"]
-    return _tuned(Settings(of, with_files({**content, **presets.get(named, {}), "bf16": half}, where), where), model)
+    return _fine_tuned(
+        Settings(of, with_files({**content, **presets.get(named, {}), "bf16": half}, where), where), model
+    )
 
 
-def _tuned(job: Settings, model: Model | None) -> Loaded:
+def _fine_tuned(job: Settings, model: Model | None) -> Loaded:
     args, where, problems = job.args, job.where, list[Problem]()
     if not args.integer("max_seq_length"):
         expected = "tokens of a sample: max_seq_length, max_length, model_max_length, block_size, cutoff_len or --seq N"
@@ -211,8 +213,8 @@ def _tuned(job: Settings, model: Model | None) -> Loaded:
 
 
 def load_llama_factory(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
-    """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises as :func:`load_trainer`."""
-    job = Settings(dialect("llama_factory"), _agreed(with_files(content, where), where), where)
+    """Returns the workload of a LLaMA-Factory configuration without its GPUs. Raises as :func:`load_trainer`."""
+    job = Settings(dialect("llama_factory"), _with_deepspeed_values(with_files(content, where), where), where)
     args = job.args
     if not args.flag("do_train") and (args.flag("do_predict") or args.flag("do_eval")):
         raise Unsupported(f"{where}: a LLaMA-Factory configuration without do_train: nothing is trained")
@@ -229,7 +231,7 @@ def load_llama_factory(content: Mapping[str, object], where: str, *, model: Mode
 def _trained(
     job: Settings, model: Model | None, half: bool | None, told: tuple[str, ...], problems: list[Problem]
 ) -> Loaded:
-    """With what ``TrainingArguments`` say of types, batch and sharding."""
+    """Puts types, batch and sharding of ``TrainingArguments`` into the job's fields and returns the workload."""
     args = job.args
     job.fields |= {
         "precision": "bf16" if half else "fp16" if args.flag("fp16") else "fp32",
@@ -242,9 +244,8 @@ def _trained(
 
 
 def _loaded_type(job: Settings, half: bool | None) -> None:
-    """Puts into the job's fields what the type in which weights are loaded decides: the optimizer steps on weights of that
-    type unless DeepSpeed, which holds its own of fp32, or FSDP beside ``bf16``, for which accelerate casts them, stands
-    between; adapters keep their own."""
+    """Puts the effect of the loaded weights' type into the job's fields: the optimizer steps on weights of that type, except
+    under DeepSpeed, which holds fp32 copies, and FSDP beside ``bf16``, where accelerate casts; adapters keep their type."""
     held = job.args.word("torch_dtype")
     if held in (None, "auto", "fp32"):
         return
@@ -256,13 +257,12 @@ def _loaded_type(job: Settings, half: bool | None) -> None:
 
 
 def _accumulated(args: Reader, each: str) -> int:
-    """Samples of a rank in a step."""
+    """Returns the samples of a rank in a step: micro-batch (setting ``each``) times accumulation steps."""
     return (args.integer(each) or 1) * (args.integer("gradient_accumulation_steps") or 1)
 
 
 def load_swift(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
-    """The workload of ``swift sft`` or ``swift pt``, whose number of GPUs comes from elsewhere. Raises as
-    :func:`load_trainer`."""
+    """Returns the workload of ``swift sft`` or ``swift pt`` without its GPUs. Raises as :func:`load_trainer`."""
     of = dialect("swift")
     content = {**content, **of.tables["presets"].get(str(content.get("fsdp")), {})}
     if preset := re.fullmatch(r"zero([0-3])(_offload)?", str(content.get("deepspeed"))):
@@ -288,8 +288,7 @@ def load_swift(content: Mapping[str, object], where: str, *, model: Model | None
 
 
 def load_axolotl(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
-    """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with everything
-    that does not fit, :class:`Unsupported` for other trainings."""
+    """Returns the workload of an Axolotl configuration without its GPUs. Raises as :func:`load_trainer`."""
     job = Settings(dialect("axolotl"), with_files(content, where), where)
     args, fields = job.args, job.fields
     packed = args.flag("sample_packing")

@@ -184,7 +184,7 @@ def _samples(args: Reader) -> float:
 
 
 def _micro_batch(args: Reader, batch: float, pp: int) -> int | None:
-    """Returns a data-parallel rank's samples in a micro-batch; a pipeline cuts a batch into one for each stage by default."""
+    """Returns one rank's samples in a micro-batch; a pipeline cuts a batch into one for each stage by default."""
     cut = args.integer("num_pipeline_microbatches") or -1
     size = batch / (1 if pp == 1 else cut if cut > 0 else pp)
     if size < 1 or not float(size).is_integer():

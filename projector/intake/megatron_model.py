@@ -1,5 +1,5 @@
-"""Megatron-LM arguments to model fields (megatron/training/arguments.py, transformer_config.py), and which kinds of layers
-they ask for: hybrid strings, linear attention every few layers, convolutions.
+"""Turns Megatron-LM arguments into model fields (megatron/training/arguments.py, transformer_config.py), kinds of layers
+included: hybrid strings, linear attention every few layers, convolutions.
 
 NVIDIA/Megatron-LM@d98e8a64dd megatron/core/models/hybrid/hybrid_layer_allocation.py, core/transformer/transformer_config.py;
 AMD-AGI/Primus@fd1eeabb lfm2_8B_A1B.yaml, @1dc9a0e6 primus/backends/megatron/core/models/hybrid/{hybrid_block,
@@ -21,7 +21,7 @@ _HEAD = 64  # Megatron-LM's default of mamba_head_dim
 
 
 def kinds(args: Reader, hidden: object, layers: object) -> dict[str, object]:
-    """Model fields that say which layer is of which kind; nothing where all are attention and an MLP."""
+    """Returns the model fields that state each layer's kind; empty where all layers are attention and an MLP."""
     if isinstance(text := _pattern(args) or _stack(args, layers), str):
         return _hybrid(args, text, hidden)
     found: dict[str, object] = {}
@@ -31,20 +31,20 @@ def kinds(args: Reader, hidden: object, layers: object) -> dict[str, object]:
         found["short_convolution"] = _stated(args, {"conv_L_cache": "conv_width"})
     variant = args.word("experimental_attention_variant")
     if variant in ("gated_delta_net", "gdn") and type(layers) is int:
-        marks = _marks(args.raw("linear_attention_freq"), layers)
+        marks = _linear_layers(args.raw("linear_attention_freq"), layers)
         found["mixer_pattern"] = "".join(
             "G" if mark else "+" if args.flag("multi_latent_attention") else "*" for mark in marks
         )
-        found["gdn"] = _of(args, "delta")
+        found["gdn"] = _layer_sizes(args, "delta")
     if args.word("model_type") == "kimi_k3" and type(layers) is int:
-        marks = _marks(numbers(args.raw("linear_attention_freq"), layers), layers)
+        marks = _linear_layers(numbers(args.raw("linear_attention_freq"), layers), layers)
         found["mixer_pattern"] = "".join("K" if mark else "+" for mark in marks)
         found["kda"] = _kimi(args)
     return found
 
 
 def _kimi(args: Reader) -> dict[str, object]:
-    """Sizes of Kimi Delta Attention (AMD-AGI/Primus@fd1eeabb primus/configs/models/megatron/kimi_k3_base.yaml)."""
+    """Reads sizes of Kimi Delta Attention (AMD-AGI/Primus@fd1eeabb primus/configs/models/megatron/kimi_k3_base.yaml)."""
     sizes = {
         "linear_num_key_heads": "num_heads",
         "linear_key_head_dim": "head_dim",
@@ -56,9 +56,9 @@ def _kimi(args: Reader) -> dict[str, object]:
 
 
 def _fused_kimi(args: Reader) -> dict[str, object]:
-    """Of a stack of Primus: one projection, values of a width of their own, which is the rank of decay and gate, too
-    (AMD-AGI/Primus@fd1eeabb primus/backends/megatron/core/models/hybrid/kimi_delta_attention.py); what is not said is
-    Megatron-LM's default."""
+    """Reads sizes of Kimi Delta Attention in Primus' stack: one fused projection; the width of the values is also the rank
+    of decay and gate (AMD-AGI/Primus@fd1eeabb primus/backends/megatron/core/models/hybrid/kimi_delta_attention.py).
+    Sizes that are not stated are Megatron-LM's defaults."""
     width = args.integer("linear_value_head_dim") or 128
     return {
         "num_heads": args.integer("linear_num_value_heads") or 32,
@@ -73,7 +73,7 @@ def _fused_kimi(args: Reader) -> dict[str, object]:
 
 
 def layout(args: Reader) -> str | None:
-    """The pipeline layout that ``|`` in a hybrid string means, in the words of ``pipeline_model_parallel_layout``."""
+    """Returns the layout that ``|`` in a hybrid string means, as ``pipeline_model_parallel_layout`` spells it, or None."""
     text = _pattern(args)
     parts = stages(text.split("/")[0]) if isinstance(text, str) else ()
     if not parts:
@@ -91,17 +91,18 @@ def _pattern(args: Reader) -> object:
 
 
 def _stack(args: Reader, layers: object) -> str | None:
-    """The string of a stack that ``spec`` names: mixers alone, or Primus' turns of a mixer (or attention) and an MLP.
+    """Returns the string of the stack that ``spec`` names: mixers alone, or Primus' alternation of a mixer (or attention)
+    and an MLP; None for other stacks.
 
-    Primus begins with an attention layer and lets as many mixers follow each as go evenly; what is left over ends the
-    stack. ``hybrid_mlp_ratio`` is not looked at there. Other stacks than these have no string here.
+    Primus begins with an attention layer and puts equally many mixers behind each; the remaining mixers end the stack.
+    Primus does not look at ``hybrid_mlp_ratio``.
     """
     if args.word("model_type") not in ("mamba", "hybrid") or type(layers) is not int:
         return None
     spec, share = str(args.raw("spec") or ""), args.number("hybrid_attention_ratio") or 0.0
     if "mamba_stack_spec" in spec and not share and not args.number("hybrid_mlp_ratio"):
         return "M" * layers
-    sized = len(_of(args, "delta").keys() - {"linear_conv_kernel_dim"}) == 4
+    sized = len(_layer_sizes(args, "delta").keys() - {"linear_conv_kernel_dim"}) == 4
     mixer = "G" if "gdn_hybrid_stack_spec" in spec and sized else "M" if "'hybrid_stack_spec'" in spec else None
     mixer = "K" if "kda_hybrid_stack_spec" in spec else mixer
     if mixer is None or not 0.0 <= share <= 0.5:
@@ -115,7 +116,7 @@ def _stack(args: Reader, layers: object) -> str | None:
 
 
 def _hybrid(args: Reader, text: str, hidden: object) -> dict[str, object]:
-    """``/`` begins a depth of prediction: one attention, one MLP or experts there, as the model has them."""
+    """Returns the fields of hybrid string ``text``; ``/`` begins a prediction depth: one attention, one MLP or experts."""
     main, *depths = text.split("/")
     letters = expand(main)
     found: dict[str, object] = {"hybrid_layer_pattern": letters, "num_layers": len(letters)}
@@ -129,7 +130,7 @@ def _hybrid(args: Reader, text: str, hidden: object) -> dict[str, object]:
     if args.flag("mtp_use_repeated_layer"):
         found["mtp_use_repeated_layer"] = True
     if "M" in letters:
-        mamba = _of(args, "mamba")
+        mamba = _layer_sizes(args, "mamba")
         if "mamba_num_heads" not in mamba and isinstance(hidden, int):
             wide = 1 if "'hybrid_stack_spec'" in str(args.raw("spec")) else 2  # Primus' stack expands by one
             mamba["mamba_num_heads"] = wide * hidden // (mamba.get("mamba_head_dim") or _HEAD)
@@ -137,12 +138,12 @@ def _hybrid(args: Reader, text: str, hidden: object) -> dict[str, object]:
     if "K" in letters:
         found["kda"] = _fused_kimi(args)
     if "G" in letters:
-        found["gdn"] = _of(args, "delta")
+        found["gdn"] = _layer_sizes(args, "delta")
     return found
 
 
-def _of(args: Reader, layers: str) -> dict[str, Any]:
-    """What is stated of the sizes of such layers."""
+def _layer_sizes(args: Reader, layers: str) -> dict[str, Any]:
+    """Returns the stated sizes that ``tables/megatron.yaml`` lists under ``layers``."""
     return {name: value for name, value in args.named(table("megatron", layers)).items() if value is not None}
 
 
@@ -150,8 +151,8 @@ def _stated(args: Reader, names: dict[str, str]) -> dict[str, int]:
     return {field: value for name, field in names.items() if (value := args.integer(name)) is not None}
 
 
-def _marks(freq: object, layers: int) -> list[bool]:
-    """Which layers are linear: a list says so, a number n makes every n-th softmax attention."""
+def _linear_layers(freq: object, layers: int) -> list[bool]:
+    """Returns which layers are linear attention: a list states it, a number n makes every n-th layer softmax attention."""
     if isinstance(freq, (list, tuple)):
         return [bool(mark) for mark in freq]
     every = freq if type(freq) is int and freq > 0 else 1
@@ -162,7 +163,7 @@ _POSITIONS = {"absolute": "learned_absolute", "rotary": "rope", "yarn": "rope", 
 
 
 def model_fields(args: Reader) -> dict[str, object]:
-    """The model fields that ``args`` states, as a mapping for ``parse_model``; what is absent stays absent."""
+    """Returns the model fields that ``args`` states, as a mapping for ``parse_model``; absent fields stay absent."""
     found: dict[str, object] = args.named(table("megatron", "model"))
     if args.has("decoder_seq_length"):  # an encoder and a decoder: others print every name of theirs but this
         found["encoder"] = {"num_layers": args.integer("encoder_num_layers", "num_layers") or 0}
@@ -201,8 +202,8 @@ def _position(args: Reader) -> str | None:
 
 
 def _ffn(args: Reader, hidden: object, swiglu: object) -> int | None:
-    """Megatron-LM validate_args: 4·H, with ``swiglu`` (no other gate) two thirds of it rounded down to a multiple of 64, in
-    FlagScale up to one of ``multiple_of``."""
+    """Returns the default MLP width (Megatron-LM validate_args): 4·H, with ``swiglu`` (no other gate) two thirds of 4·H
+    rounded down to a multiple of 64, in FlagScale up to one of ``multiple_of``."""
     if not isinstance(hidden, int):
         return None
     multiple, factor = args.integer("multiple_of"), args.number("hidden_dim_multiplier")
@@ -235,7 +236,7 @@ def _attention(args: Reader, heads: object) -> dict[str, object]:
 
 
 def _window_freq(args: Reader) -> int | None:
-    """Every n-th layer attends to everything. A list, one 1 for each windowed layer, means the n that gives it."""
+    """Returns n where every n-th layer has no window; a list (1: windowed layer) must have such a period."""
     pattern = args.raw("window_attn_skip_freq")
     if not isinstance(pattern, (list, tuple)):
         return args.integer("window_attn_skip_freq")
@@ -265,7 +266,7 @@ def _mla(args: Reader) -> dict[str, object]:
 
 
 def _compressed(args: Reader) -> dict[str, object]:
-    """DeepSeek-V4 as Primus names it (primus/configs/models/megatron/deepseek_v4_base.yaml), and Megatron-LM."""
+    """Reads DeepSeek-V4 in words of Primus (primus/configs/models/megatron/deepseek_v4_base.yaml) and Megatron-LM."""
     streams = args.integer("hc_mult")
     if args.flag("enable_hyper_connections", "enable_mhc_connections"):  # its number is printed without them, too
         streams = args.integer("num_residual_streams", "mhc_num_residual_streams") or _STREAMS
@@ -294,7 +295,7 @@ def _moe(args: Reader, ffn: object) -> dict[str, object]:
 
 
 def _unsupported(args: Reader, asked: dict[str, object]) -> dict[str, object]:
-    """What nothing here lowers, in words; not what is ``asked`` for by kinds of layers."""
+    """Returns in words what no model field expresses, without the kinds of layers that ``asked`` already holds."""
     variants = table("megatron", "variants")
     reasons = [reason for name, reason in table("megatron", "parts").items() if args.raw(name)]
     kind, variant, spec = (

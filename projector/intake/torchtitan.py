@@ -1,4 +1,4 @@
-"""torchtitan's job configurations, its own (TOML or YAML) and those inside Primus' experiments: what its YAML cannot say.
+"""Reads torchtitan's job configurations (TOML, YAML, Primus' experiments) as far as the dialect's YAML cannot.
 
 Names, values and sources: ``dialects/torchtitan.yaml``.
 """
@@ -29,7 +29,7 @@ _REMAINDERS = {(1, 1): "weighted", (0, 0): "first"}
 
 
 def is_job(mapping: Mapping[str, object]) -> bool:
-    """Whether the sections of a mapping are those of a torchtitan job."""
+    """Returns whether ``mapping`` has the sections of a torchtitan job."""
     model, training = mapping.get("model"), mapping.get("training")
     if not isinstance(model, Mapping) or not isinstance(training, Mapping):
         return False
@@ -38,7 +38,7 @@ def is_job(mapping: Mapping[str, object]) -> bool:
 
 
 def parse(text: str, where: str, named: str = "") -> dict[str, object]:
-    """The sections of a TOML file. Raises :class:`InputError`."""
+    """Parses the sections of a TOML file. Raises :class:`InputError` for invalid TOML, with key ``named``."""
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
@@ -46,7 +46,7 @@ def parse(text: str, where: str, named: str = "") -> dict[str, object]:
 
 
 def load(content: Mapping[str, object], where: str, *, gpus: int | None, model: Model | None) -> Loaded:
-    """The workload of a job configuration (nested or dotted keys). ``gpus``: None where only the degrees say how many.
+    """Returns the workload of a job configuration (nested or dotted keys). ``gpus``: None where only the degrees say it.
 
     Raises :class:`InputError` with everything that does not fit, :class:`Unsupported` for what nothing lowers.
     """
@@ -59,7 +59,7 @@ def load(content: Mapping[str, object], where: str, *, gpus: int | None, model: 
         missing = Problem(where, "training.seq_len", "nothing", "the length of the sequences")
         raise InputError([*job.unread(written=True).problems, missing])
     each = _micro_batch(job)
-    degrees = _product(job.args)
+    degrees = _gpus_of_degrees(job.args)
     stated, gpus = gpus, degrees if gpus is None else gpus
     if gpus is None and (job.args.integer("parallelism.data_parallel_replicate_degree") or 1) > 1:
         open_ = "replicas of shards over all ranks that are left"
@@ -77,7 +77,7 @@ def load(content: Mapping[str, object], where: str, *, gpus: int | None, model: 
 
 
 def _in_samples(content: Mapping[str, object], where: str) -> dict[str, object]:
-    """Lengths and batches as torchtitan had them before August 2026, where they are given in tokens."""
+    """Converts lengths and batches given in tokens into those in samples that torchtitan had before August 2026."""
     names = dialect("torchtitan").tables["tokens"]
     stated = flat(content)
     told = {word: stated[name] for word, name in names.items() if stated.get(name) not in (None, -1)}
@@ -103,7 +103,7 @@ def _in_samples(content: Mapping[str, object], where: str) -> dict[str, object]:
 
 
 def of_experiment(experiment: Experiment) -> Loaded:
-    """The workload of a Primus experiment. Raises :class:`InputError` with everything that does not fit."""
+    """Returns the workload of a Primus experiment. Raises :class:`InputError` with everything that does not fit."""
     own = dialect("torchtitan")
     presets = dict(own.tables["primus"])
     if not experiment.whole and experiment.model_name.endswith("-fp8"):  # what such a preset adds to the other
@@ -113,7 +113,7 @@ def of_experiment(experiment: Experiment) -> Loaded:
 
 
 def _loaded(job: Settings, model: Model | None, gpus: int | None, *, named: str, each: int | None = None) -> Loaded:
-    """``named``: what the model is called where no flavor says; ``each``: the size of a micro-batch that is worked out."""
+    """Builds the workload. ``named``: the model's name where no flavor states it; ``each``: the derived micro-batch size."""
     args, fields = job.args, job.fields
     model = model or _model(job, named)
     assumed = _precision(job, model)
@@ -144,8 +144,8 @@ def _loaded(job: Settings, model: Model | None, gpus: int | None, *, named: str,
 
 
 def _micro_batch(job: Settings) -> int | None:
-    """The size of a micro-batch where their number is stated (until 2025), which before the section ``parallelism`` was
-    that of the stages. Stages cut by hand are refused."""
+    """Returns the micro-batch size where the number of micro-batches is stated (until 2025); before the section
+    ``parallelism`` existed, that number was the number of stages. Refuses stages cut by hand."""
     args, count = job.args, "parallelism.pipeline_parallel_microbatches"
     pp = args.integer("parallelism.pipeline_parallel_degree") or 1
     if pp <= 1:
@@ -165,8 +165,8 @@ def _micro_batch(job: Settings) -> int | None:
     return local // given
 
 
-def _product(args: Reader) -> int | None:
-    """GPUs that the degrees make, None where the shards are all that is left."""
+def _gpus_of_degrees(args: Reader) -> int | None:
+    """Returns the product of the degrees in GPUs, None where the shards take all ranks that are left."""
     names = (*(f"parallelism.{name}_degree" for name in _DEGREES), "parallelism.data_parallel_shard_degree")
     degrees = [args.integer(name) or 0 for name in names]
     return math.prod(degrees) if min(degrees) > 0 else None
@@ -181,19 +181,19 @@ def _model(job: Settings, named: str) -> Model:
     known = tables["flavors"].get(name, {}).get(bare, "")
     if known == "deepseek_v3":
         changes["mtp_num_layers"] = 0  # this revision of torchtitan has no multi-token prediction
-    alike = f"{name} {bare}" if bare else ""
-    if bare and not known and (not _SIZE.fullmatch(bare) or zoo.find(alike) in (None, zoo.find(name))):
+    zoo_name = f"{name} {bare}" if bare else ""
+    if bare and not known and (not _SIZE.fullmatch(bare) or zoo.find(zoo_name) in (None, zoo.find(name))):
         # a text that names a family and no size of it would mean its best-known member
         expected = "a published size (8B, 30B-A3B, …), or the architecture with --model"
-        raise InputError([Problem(job.where, "model.flavor", alike, expected)])
+        raise InputError([Problem(job.where, "model.flavor", zoo_name, expected)])
     assets = str(args.raw("model.hf_assets_path") or args.raw("model.tokenizer_path") or "").rpartition("/")[2]
     return model_named(
-        (known, alike, "" if bare else assets, "" if bare else named), job.where, "model.flavor", changes
+        (known, zoo_name, "" if bare else assets, "" if bare else named), job.where, "model.flavor", changes
     )
 
 
 def _precision(job: Settings, model: Model) -> tuple[str, ...]:
-    """Converters quantise the linear layers; the experts only where their names are listed."""
+    """Puts the precision into the job's fields; returns what is assumed: converters quantise experts only if listed."""
     args, fields = job.args, job.fields
     old = args.flag("float8.enable_float8_linear")
     words = "float8" if old else " ".join(args.words("model.converters") or ())
@@ -234,7 +234,7 @@ def _pipeline(job: Settings, model: Model, pp: int) -> dict[str, object]:
 
 
 def _data_parallel(args: Reader, gpus: int | None) -> dict[str, object]:
-    """FSDP2 over the shard degree (-1: all ranks left), replicated as often as is asked (HSDP)."""
+    """Returns FSDP2 over the shard degree (-1: all ranks left), replicated by the replicate degree (HSDP)."""
     copies = args.integer("parallelism.data_parallel_replicate_degree") or 1
     if copies < 1:
         args.problems.append(("parallelism.data_parallel_replicate_degree", copies, "a whole number of at least 1"))
@@ -251,7 +251,7 @@ def _data_parallel(args: Reader, gpus: int | None) -> dict[str, object]:
 
 
 def _selective(args: Reader, model: Model) -> dict[str, object]:
-    """Every n-th layer by a number, or all but listed operators by ``op``."""
+    """Returns what selective checkpointing recomputes: every n-th layer for a number n, listed operators for ``op``."""
     option = str(args.raw("activation_checkpoint.selective_ac_option"))
     if option == "op":
         return {"recompute_granularity": "selective", "recompute_modules": ["op_sac"]}
