@@ -34,8 +34,8 @@ _MANY = ("replicas", "parallelism", "numNodes", "size")  # how often a pod stand
 
 @dataclass(frozen=True)
 class Manifest:
-    """``script``: what its containers run; ``cluster``: the machine or GPU that it asks for, and what says so; ``program``:
-    of a FlagScale job, what it starts."""
+    """Holds a manifest as a launch. ``script``: shell that the containers run; ``cluster``: the machine or GPU asked for,
+    ``said``: what states it; ``program``: the program that a FlagScale job starts."""
 
     script: str
     cluster: str | None = None
@@ -43,7 +43,7 @@ class Manifest:
     program: str = ""
 
     def placed(self, loaded: Loaded) -> Loaded:
-        """``loaded`` on what the manifest asks for."""
+        """Returns ``loaded`` on the machine or GPU that the manifest asks for."""
         if self.cluster is None:
             return loaded
         return replace(loaded, cluster=self.cluster, assumed=(f"cluster={self.cluster} ({self.said})", *loaded.assumed))
@@ -51,14 +51,14 @@ class Manifest:
 
 @dataclass(frozen=True)
 class _Pod:
-    """Containers of one kind of pod, ``number`` of them, as the manifest writes it."""
+    """Holds one kind of pod: ``spec`` with its containers, ``number``: factors of the pod count, as written."""
 
     spec: Mapping[str, Any]
     number: tuple[str, ...] = ()
 
 
 def read(text: str, where: str) -> Manifest | None:
-    """The manifest in ``text``; None where it is none. Raises :class:`InputError` for one that is not YAML."""
+    """Returns the manifest in ``text``, None for other text. Raises :class:`InputError` for a manifest that is no YAML."""
     if text.startswith("#!") or not _MAYBE.search(text):
         return None
     if _HEAD.match(text) and _HELM.search(text):
@@ -89,15 +89,15 @@ def _kubernetes(documents: list[Mapping[str, Any]]) -> Manifest:
         pods = list(_pods(document, ()))
         asking = [pod for pod in pods if any(_gpus(each) for each in _containers(pod.spec))] or pods
         nodes = [" * ".join(pod.number) or "1" for pod in asking]
-        operator = {"PET_NNODES": f"$(({' + '.join(nodes)}))", **_started(document, nodes)} if nodes else {}
+        operator = {"PET_NNODES": f"$(({' + '.join(nodes)}))", **_operator_variables(document, nodes)} if nodes else {}
         for pod in pods:
             parts += [_shell(one, pod.spec, maps, operator) for one in _containers(pod.spec)]
-            selected = selected or _selected(pod.spec)
+            selected = selected or _node_labels(pod.spec)
     return _placed(Manifest("\n".join(dict.fromkeys(part for part in parts if part))), selected)
 
 
-def _started(document: Mapping[str, Any], nodes: list[str]) -> dict[str, str]:
-    """What the operator of a PyTorchJob or TrainJob tells its pods of the processes they start."""
+def _operator_variables(document: Mapping[str, Any], nodes: list[str]) -> dict[str, str]:
+    """Returns the variables by which the operator of a PyTorchJob or TrainJob tells pods how many processes to start."""
     each = _at(document, "spec", "nprocPerNode") or _at(document, "spec", "trainer", "numProcPerNode")
     if document.get("kind") != "PyTorchJob" and each is None:
         return {}
@@ -108,7 +108,7 @@ def _started(document: Mapping[str, Any], nodes: list[str]) -> dict[str, str]:
 
 
 def _pods(value: Any, number: tuple[str, ...]) -> Iterator[_Pod]:
-    """Every mapping with ``containers`` (or, of a TrainJob, a ``trainer``) below ``value``, and how often it stands."""
+    """Yields each pod below ``value``: a mapping with ``containers``, or the ``trainer`` of a TrainJob, with its count."""
     if isinstance(value, Mapping):
         number = (*number, *(str(value[name]) for name in _MANY if isinstance(value.get(name), int | str)))
         if isinstance(value.get("containers"), list):
@@ -129,7 +129,7 @@ def _containers(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _gpus(container: Mapping[str, Any]) -> str:
-    """GPUs that a container asks for, as written."""
+    """Returns the number of GPUs that a container asks for, as written; empty without one."""
     for name in ("resources", "resourcesPerNode"):
         for kind in ("limits", "requests"):
             for key, value in section(_at(container, name), kind).items():
@@ -141,7 +141,7 @@ def _gpus(container: Mapping[str, Any]) -> str:
 def _shell(
     one: Mapping[str, Any], spec: Mapping[str, Any], maps: Mapping[str, Any], operator: Mapping[str, str]
 ) -> str:
-    """What one container runs, as shell: empty where its image decides."""
+    """Returns what one container runs, as shell; empty where the image decides."""
     stated = {
         str(item.get("name")): str(item["value"]) for item in _mappings(one.get("env")) if item.get("value") is not None
     }
@@ -160,7 +160,7 @@ def _shell(
 
 
 def _command(words: list[str]) -> str:
-    """A command as shell: the text behind ``bash -c`` is one already."""
+    """Returns a command as shell; the text behind ``bash -c`` already is shell."""
     flag = next((at for at, word in enumerate(words) if re.fullmatch(r"-[a-z]*c[a-z]*", word)), None)
     if flag is not None and flag + 1 < len(words) and (flag == 0 or _SHELL.match(words[0])):
         return words[flag + 1]
@@ -170,20 +170,20 @@ def _command(words: list[str]) -> str:
 
 
 def _files(one: Mapping[str, Any], spec: Mapping[str, Any], maps: Mapping[str, Any]) -> list[str]:
-    """The scripts of a ConfigMap of the same file, written where the container mounts them."""
+    """Returns shell that writes the scripts of a ConfigMap of the same file to where the container mounts them."""
     volumes = {item.get("name"): _at(item, "configMap", "name") for item in _mappings(spec.get("volumes"))}
-    made = []
+    writes = []
     for mount in _mappings(one.get("volumeMounts")):
         for name, text in maps.get(str(volumes.get(mount.get("name"))), {}).items():
             if mount.get("subPath") in (None, name):
                 path = str(mount.get("mountPath"))
                 path = path if mount.get("subPath") else f"{path.rstrip('/')}/{name}"
-                made.append(f"cat > {_quoted(path)} <<'__END_OF_FILE__'\n{text}\n__END_OF_FILE__")
-    return made
+                writes.append(f"cat > {_quoted(path)} <<'__END_OF_FILE__'\n{text}\n__END_OF_FILE__")
+    return writes
 
 
-def _selected(spec: Mapping[str, Any]) -> str:
-    """Labels of machines that a pod asks for, a line each: ``key=value``."""
+def _node_labels(spec: Mapping[str, Any]) -> str:
+    """Returns the node labels that a pod requires, one ``key=value`` a line."""
     wanted = [f"{key}={value}" for key, value in section(spec, "nodeSelector").items()]
     of_nodes = _at(
         spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"
@@ -194,8 +194,8 @@ def _selected(spec: Mapping[str, Any]) -> str:
     return "\n".join(wanted)
 
 
-def _placed(made: Manifest, labels: str) -> Manifest:
-    """With the machine or GPU that labels name: the machine first, which says its network as well."""
+def _placed(manifest: Manifest, labels: str) -> Manifest:
+    """Returns the manifest with the machine or GPU that labels name; a machine, which also states its network, counts first."""
     found = []
     for line in labels.splitlines():
         key, _, value = line.partition("=")
@@ -203,7 +203,7 @@ def _placed(made: Manifest, labels: str) -> Manifest:
             found.append((0, machine, line))
         elif re.search(r"gpu|accelerator|instance", key) and (gpu := find_gpu(value)):
             found.append((1, gpu, line))
-    return replace(made, cluster=min(found)[1], said=min(found)[2]) if found else made
+    return replace(manifest, cluster=min(found)[1], said=min(found)[2]) if found else manifest
 
 
 def _skypilot(task: Mapping[str, Any]) -> Manifest:
@@ -232,7 +232,7 @@ def _azure(job: Mapping[str, Any]) -> Manifest:
 
 
 def _flagscale(job: Mapping[str, Any], trained: str) -> Manifest:
-    """The program of a job with the arguments of ``train/NAME.yaml``, which Hydra puts under its own file."""
+    """Returns a FlagScale job's program with the arguments of ``train/NAME.yaml``, which Hydra merges into the job."""
     runner, envs = section(_at(job, "experiment"), "runner"), section(_at(job, "experiment"), "envs")
     lines = [f"export {name}={_quoted(str(value))}" for name, value in envs.items()]
     nodes = runner.get("nnodes") or ("$HOSTS" if runner.get("hostfile") else 1)
@@ -243,14 +243,14 @@ def _flagscale(job: Mapping[str, Any], trained: str) -> Manifest:
 
 
 def program_beside(file: Path) -> str:
-    """The program of the FlagScale job whose arguments stand in the folder of ``file``; empty where there is none."""
+    """Returns the program of the FlagScale job whose arguments stand in the folder of ``file``; empty without a job."""
     folder = file.resolve().parent
     job = folder.parent / f"{folder.name}.yaml"
     try:
-        made = read(read_text(job), str(job)) if job.is_file() else None
+        manifest = read(read_text(job), str(job)) if job.is_file() else None
     except InputError:
-        made = None
-    return made.program if made else ""
+        manifest = None
+    return manifest.program if manifest else ""
 
 
 def _input(inputs: Mapping[str, Any], name: str) -> str:
@@ -273,5 +273,5 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _quoted(word: str) -> str:
-    """In double quotes: ``${NAME}`` is what ``envsubst`` fills in before the manifest is applied."""
+    """Quotes ``word`` in double quotes, so that ``${NAME}``, which ``envsubst`` fills in, stays a variable."""
     return '"' + re.sub(r'(["\\`])', r"\\\1", word) + '"'

@@ -27,8 +27,8 @@ from projector.workload.model import Model
 def deepspeed_arguments(
     text: str, where: str, unknowns: Unknowns
 ) -> tuple[dict[str, object], dict[str, tuple[Unknown, ...]]]:
-    """(arguments that the JSON ``text`` states, those whose value only the run knows). A setting that may change seconds or
-    bytes and that nothing models is an argument by its dotted name. Raises :class:`InputError`."""
+    """Returns (arguments that the JSON ``text`` states, arguments whose value only the run knows). A setting that may change
+    seconds or bytes and that nothing models is an argument by its dotted name. Raises :class:`InputError`."""
     if not MARK.sub("", text).strip():
         held = "; ".join(str(item) for item in unknowns.within(text)) or "an empty file"
         raise InputError([Problem(where, "", held, "a DeepSpeed configuration that the script states")])
@@ -58,12 +58,12 @@ def deepspeed_arguments(
 
 
 def _settled(value: Any) -> Any:
-    """Without what the trainer or only the run settles."""
+    """Returns ``value`` without entries that are ``auto`` or that only the run knows."""
     if isinstance(value, Mapping):
-        kept = ((key, _settled(inner)) for key, inner in value.items())
+        entries = ((key, _settled(inner)) for key, inner in value.items())
         return {
             key: inner
-            for key, inner in kept
+            for key, inner in entries
             if inner != "auto" and not (isinstance(inner, str) and not is_known(inner))
         }
     return value
@@ -72,7 +72,7 @@ def _settled(value: Any) -> Any:
 def from_files(
     files: Mapping[str, object], args: dict[str, object], launch: Launch, way: Way, where: str
 ) -> dict[str, object]:
-    """Arguments that a file of the command line gives, under those of the command line itself."""
+    """Returns ``args`` with the arguments of the files that the command line names below them."""
     for option in ("yaml_cfg", "args_file"):
         name = files.get(option)
         if not isinstance(name, str):
@@ -82,12 +82,12 @@ def from_files(
 
 
 def text_beside(name: str, launch: Launch, way: Way) -> str | None:
-    """The text of a file that the script wrote or that lies beside it."""
+    """Returns the text of a file that the script wrote or that lies beside the script; None without one."""
     return way.files.read(name, State(cwd=launch.cwd), moved=True) if way.files else None
 
 
 def needed(name: str, launch: Launch, way: Way, where: str, key: str) -> str:
-    """As :func:`text_beside`. Raises :class:`InputError` without the file, which ``key`` names."""
+    """Returns the text of :func:`text_beside`. Raises :class:`InputError`, which names ``key``, without the file."""
     text = text_beside(name, launch, way)
     if text is None:
         raise InputError([Problem(where, key, way.unknowns.shown(name), "that file beside the script")])
@@ -95,13 +95,13 @@ def needed(name: str, launch: Launch, way: Way, where: str, key: str) -> str:
 
 
 def mapping_beside(name: str, launch: Launch, way: Way, where: str, key: str) -> dict[str, object]:
-    """What :func:`needed` has, as the mapping of a YAML or JSON file."""
+    """Returns the mapping in a YAML or JSON file. Raises :class:`InputError` without the file or without a mapping."""
     shown = way.unknowns.shown(name)
     return dict(as_mapping(parse_yaml(needed(name, launch, way, where, key), shown), shown, "a mapping"))
 
 
 def options(words: Sequence[str]) -> dict[str, list[str]]:
-    """The words behind each ``--option``, of ``--option=value`` that one; of two the last counts."""
+    """Returns the words behind each ``--option``, or the value of ``--option=value``; the last of a repeated one counts."""
     found: dict[str, list[str]] = {}
     name = ""
     for word in words:
@@ -116,7 +116,7 @@ def options(words: Sequence[str]) -> dict[str, list[str]]:
 def of_deepspeed(
     args: dict[str, object], unknown: dict[str, tuple[Unknown, ...]], launch: Launch, way: Way, where: str
 ) -> tuple[str, ...]:
-    """Puts what DeepSpeed's configuration says into ``args``; what was assumed."""
+    """Puts DeepSpeed's configuration into ``args`` and ``unknown``; returns what was assumed."""
     name = args.get("deepspeed_config")
     if not args.get("deepspeed") and name is None and "deepspeed_config" not in unknown:
         return ()
@@ -161,7 +161,7 @@ def of_deepspeed(
 
 
 def values_of(launch: Launch, option: str) -> list[str]:
-    """The words behind an option, with their marks."""
+    """Returns the values of an option with the marks of unknown parts, the last one first."""
     found = []
     for number, word in enumerate(launch.arguments):
         name, equals, value = word.lstrip("-").partition("=")
@@ -172,7 +172,7 @@ def values_of(launch: Launch, option: str) -> list[str]:
 
 
 def gathered(problems: list[Problem], marks: Sequence[Unknown], way: Way, where: str) -> list[Problem]:
-    """One problem in place of many that have one cause: a script that is started without the arguments it takes."""
+    """Returns one problem in place of many with one cause: a script that was started without its arguments or variables."""
     positional = sorted({int(name) for name in way.unset if name.isdigit()})
     if len(problems) < 2 or not any(item.unset for item in marks):
         return problems
@@ -192,7 +192,7 @@ def gathered(problems: list[Problem], marks: Sequence[Unknown], way: Way, where:
 
 
 def no_architecture(line: CommandLine, where: str) -> Problem:
-    """Layers that no argument gives."""
+    """Returns the problem of a command line without ``num_layers``."""
     if line.unset:
         held = "; ".join(dict.fromkeys(str(item) for item in line.unset[:4]))
         return Problem(where, "num_layers", f"nothing, and {held} on the command line", flag(line.unset))
@@ -200,7 +200,7 @@ def no_architecture(line: CommandLine, where: str) -> Problem:
 
 
 def hydra(launch: Launch, way: Way, where: str) -> Problem:
-    """Overrides of a configuration that lies elsewhere, of NeMo or of another program on Hydra."""
+    """Returns the problem of Hydra overrides (NeMo or another program) whose configuration is not at hand."""
     named = [word for word in launch.arguments if word.startswith(("--config-path", "--config-name"))]
     shown = way.unknowns.shown(" ".join(named) or posixpath.basename(launch.program))
     return Problem(
@@ -209,13 +209,13 @@ def hydra(launch: Launch, way: Way, where: str) -> Problem:
 
 
 def uncounted(marks: Sequence[Unknown], where: str) -> Problem:
-    """The number of GPUs, which only a run knows."""
+    """Returns the problem of a number of GPUs that only a run knows."""
     flags = [*dict.fromkeys(item.settle for item in marks if item.settle and "--gpus" not in item.settle), "--gpus N"]
     return Problem(where, "gpus", "; ".join(str(item) for item in marks), " or ".join(flags))
 
 
 def flag(marks: Sequence[Unknown]) -> str:
-    """The flags that settle ``marks``."""
+    """Returns the flags by which a user settles the unknowns ``marks``."""
     settle = list(dict.fromkeys(item.settle for item in marks if item.settle))
     return " ".join(settle) or "a script that states it"
 
@@ -230,7 +230,7 @@ _UNDECIDING = (
 def unsettled(
     args: Mapping[str, object], unknown: Mapping[str, tuple[Unknown, ...]], model: Model | None, where: str
 ) -> list[Problem]:
-    """A problem for every argument that decides something and whose value only the run knows."""
+    """Returns a problem for each argument that decides something and whose value only the run knows."""
     reader = Reader({**args, **dict.fromkeys(unknown)})
     recipe_fields(reader, None)
     if model is None:

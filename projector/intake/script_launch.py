@@ -1,4 +1,4 @@
-"""One launch of a script to a workload: the trainer's arguments, the files they name, the GPUs it starts on."""
+"""Turns one launch of a script into a workload: the trainer's arguments, the files they name, the number of GPUs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from projector.workload.model import Model
 TOOLS = (nemo_recipes, config_cli, file_cli, megatron_swift)
 #: Switches of Transformer Engine's attention, all on unless one says otherwise, and what those that are on leave.
 _SWITCHES = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN")
-_LEFT: Mapping[tuple[str, ...], str] = {("0", "1"): "fused", ("1", "0"): "flash", ("0", "0"): "unfused"}
+_BACKENDS: Mapping[tuple[str, ...], str] = {("0", "1"): "fused", ("1", "0"): "flash", ("0", "0"): "unfused"}
 _T5 = re.compile(r"(?<![a-z])t5[^/]*$", re.IGNORECASE)
 #: Words of BERT's large vocabularies, google-bert/bert-large-uncased and -cased vocab.txt.
 _BERT_UNCASED, _BERT_CASED = 30522, 28996
@@ -53,7 +53,7 @@ _MONTHS_LAST, _MONTHS_FIRST = (
 
 
 def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
-    """The workload of one launch. Raises :class:`InputError` with what is missing, :class:`Unsupported`."""
+    """Returns the workload of one launch. Raises :class:`InputError` with what is missing, :class:`Unsupported`."""
     if tool := next((each for each in TOOLS if each.takes(launch)), None):
         read: Loaded = tool.load(launch, way, where, model, gpus_given)
         return read
@@ -81,7 +81,7 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
     if other and model is None:
         raise Unsupported(f"{posixpath.basename(launch.program)} trains a model with {', '.join(other)}")
     switched = _attention(args, launch.environment)
-    contradictions = _broken({**args, **dict.fromkeys(unknown, "?")})
+    contradictions = _broken_rules({**args, **dict.fromkeys(unknown, "?")})
     args = megatron_cli.with_defaults(args)
     count, how = ranks(launch, way.unknowns, way.written)
     problems = unsettled(args, unknown, model, where)
@@ -99,7 +99,7 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
         )
     gpus = int(count) if is_known(count) else None
     gpus = None if gpus_given else gpus
-    each = _batch(args, gpus, where)
+    each = _put_default_batch(args, gpus, where)
     if gpus is not None:
         args["world_size"] = gpus
     if args.get("moe_expert_model_parallelism") and args.get("num_experts"):
@@ -117,9 +117,9 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
     return replace(loaded, samples_per_rank=each, framework_date=month or loaded.framework_date, assumed=assumed)
 
 
-def _broken(args: Mapping[str, object]) -> Iterator[tuple[str, object, str]]:
-    """``(argument, value, expected)`` of every rule of Megatron-LM's (``rules`` of ``tables/megatron.yaml``) that a whole
-    command line breaks; sizes that do not divide are in :mod:`projector.workload.validate`."""
+def _broken_rules(args: Mapping[str, object]) -> Iterator[tuple[str, object, str]]:
+    """Yields ``(argument, value, expected)`` for each rule of Megatron-LM (``rules`` of ``tables/megatron.yaml``) that a
+    command line breaks; :mod:`projector.workload.validate` checks sizes that do not divide."""
     method = args.get("recompute_method", args.get("activations_checkpoint_method"))
     args = {**args, "recompute_method": method}
     for rule in table("megatron", "rules"):
@@ -146,7 +146,7 @@ def _size(args: Mapping[str, object], name: str) -> int:
 
 
 def _holds(args: Mapping[str, object], word: str) -> bool:
-    """Of ``name``, ``name=word`` (``None``: nothing), ``name#`` (a whole number) and ``name>1``; ``!``: not."""
+    """Evaluates ``name``, ``name=word`` (``None``: nothing), ``name#`` (a whole number) or ``name>1``; ``!``: not."""
     if word.startswith("!"):
         return not _holds(args, word[1:])
     name, above, value = word.partition(">")
@@ -159,9 +159,9 @@ def _holds(args: Mapping[str, object], word: str) -> bool:
 
 
 def _encoder_decoder(args: dict[str, object], launch: Launch, where: str) -> dict[str, object]:
-    """Arguments of ``pretrain_t5.py``, with what Megatron-LM sets of them (NVIDIA/Megatron-LM@00caa53a megatron/training/
-    arguments.py, ``validate_args``): the encoder's layers and tokens are those of the model. BERT's words are its
-    tokenizer's vocabulary, and ``--vocab-extra-ids`` beside them."""
+    """Completes arguments of ``pretrain_t5.py`` as Megatron-LM does (NVIDIA/Megatron-LM@00caa53a megatron/training/
+    arguments.py, ``validate_args``): layers and tokens of the encoder are those of the model; the vocabulary is that of
+    BERT's tokenizer and ``--vocab-extra-ids``."""
     if not args.get("decoder_seq_length"):
         what = f"{posixpath.basename(launch.program)} without --decoder-seq-length"
         raise InputError([Problem(where, "decoder_seq_length", what, "tokens of a sample in the decoder")])
@@ -176,10 +176,10 @@ def _encoder_decoder(args: dict[str, object], launch: Launch, where: str) -> dic
 
 
 def _attention(args: dict[str, object], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Puts the kernels into ``args`` that switches of Transformer Engine leave, where no argument names them
-    (NVIDIA/TransformerEngine docs/envvars.rst); what was assumed."""
+    """Puts into ``args`` the attention backend that Transformer Engine's switches leave, where no argument names one
+    (NVIDIA/TransformerEngine docs/envvars.rst); returns what was assumed."""
     said = {name: environment[name] for name in _SWITCHES if environment.get(name) in ("0", "1")}
-    backend = _LEFT.get(tuple(said.get(name, "1") for name in _SWITCHES))
+    backend = _BACKENDS.get(tuple(said.get(name, "1") for name in _SWITCHES))
     named = args.get("attention_backend", "auto") != "auto" or args.get("use_flash_attn")
     if backend is None or named or args.get("transformer_impl") == "local":
         return ()
@@ -203,7 +203,7 @@ def _torchtitan(launch: Launch, way: Way, where: str, model: Model | None, gpus_
 
 
 def _one_of_many(args: Mapping[str, object], launch: Launch) -> bool:
-    """Whether a program that the script starts once is one rank of a job that something else starts."""
+    """Returns whether a program that the script starts once is one rank of a job that something else starts."""
     parallel = ("tensor_model_parallel", "pipeline_model_parallel", "context_parallel", "expert_model_parallel")
     sizes = [f"{name}_size" for name in parallel]
     named = {"world_size", "rank", "local_rank", "dist_url"} & set(args)
@@ -211,9 +211,9 @@ def _one_of_many(args: Mapping[str, object], launch: Launch) -> bool:
     return any(args.get(name, 1) != 1 for name in sizes) or bool(named) or told
 
 
-def _batch(args: dict[str, object], gpus: int | None, where: str) -> int | None:
-    """Megatron-LM's default of the global batch: one micro-batch a rank, or as many as are accumulated. Samples of a rank
-    where the ranks are not known."""
+def _put_default_batch(args: dict[str, object], gpus: int | None, where: str) -> int | None:
+    """Puts Megatron-LM's default global batch into ``args``: one micro-batch a rank, or as many as are accumulated.
+    Returns the samples of a rank where the number of ranks is unknown, else None."""
     problems = [
         Problem(where, name, "nothing", f"the script to state it, or --{name.replace('_', '-')} N")
         for name in ("micro_batch_size", "seq_length")
@@ -233,8 +233,8 @@ def _batch(args: dict[str, object], gpus: int | None, where: str) -> int | None:
 
 
 def _era(words: Iterable[str]) -> tuple[str, str]:
-    """(the last month of a Megatron-LM that takes all the options in ``words``, the option that says so); empty where none
-    does, and where another is newer, as in forks that keep old options."""
+    """Returns (last month of a Megatron-LM that takes all options in ``words``, the option that tells it); empty texts where
+    no option tells it, and where another option is newer, as in forks that keep old options."""
     named = [word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")]
     month, name = min(((_MONTHS_LAST[name], name) for name in named if name in _MONTHS_LAST), default=("", ""))
     first = max((_MONTHS_FIRST[name] for name in named if name in _MONTHS_FIRST), default="")

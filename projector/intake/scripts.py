@@ -1,7 +1,7 @@
-"""Launch scripts: the training that a shell script starts, as a :class:`Loaded`.
+"""Reads the training that a launch script starts, as a :class:`Loaded`.
 
-The script is evaluated, not run (:mod:`projector.intake.shell`). What it cannot say by itself is refused by
-name where it decides something, with the flag that settles it.
+The script is evaluated, not run (:mod:`projector.intake.shell`). A value that only a run knows and that decides something
+is refused by name, with the flag that settles it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _IMAGE = re.compile(rf"(?:{_AMD}|{_NVIDIA})(?!\d)[\w.-]*")
 
 @dataclass(frozen=True)
 class _Found:
-    """What one launch came to: a workload or why not."""
+    """Holds the result of one launch: a workload, or why there is none."""
 
     launch: Launch
     path: Way
@@ -61,13 +61,14 @@ class _Found:
 
     @property
     def matters(self) -> object:
+        """Returns the key by which two results count as the same training or the same refusal."""
         if self.loaded is None:
             return self.unsupported or tuple((item.key, item.expected) for item in self.problems)
         return self.loaded.model, self.loaded.recipe, self.loaded.gpus
 
 
 def is_script(text: str, name: str) -> bool:
-    """Whether a file is a shell script: by its first line, its suffix, or commands that start programs."""
+    """Returns whether a file is a shell script by its first line, its suffix, or commands that start programs."""
     if _SHEBANG.match(text) or re.search(r"\.(sh|bash|slurm|sbatch|sub|pbs|lsf|job)$", name):
         return True
     return _LAUNCHERS.search(text) is not None
@@ -78,39 +79,39 @@ def load(
     gpus_given: bool = False, text: str | None = None, node_gpus: int | None = None,
     said: Mapping[str, object] | None = None,
 ) -> Loaded:  # fmt: skip
-    """The workload that the script at ``path``, or the shell ``text`` in the file there, launches when started with ``args``
-    and ``env``.
+    """Returns the workload that the script at ``path`` (or the shell ``text`` in that file) launches with ``args`` and
+    ``env``.
 
     ``model`` stands in for the architecture; ``gpus_given``: the number of GPUs comes from elsewhere;
     ``node_gpus``: those of a machine, where they are known; ``said``: recipe fields that count where the script leaves them
-    open. Raises
-    :class:`InputError` with what is missing and the flag that gives it, :class:`Unsupported` for other trainings.
+    open. Raises :class:`InputError` with what is missing and the flag that gives it, :class:`Unsupported` for other
+    trainings.
     """
     where = str(path)
     evaluation = _evaluated(Path(path), args, env, text, node_gpus)
-    found = [
+    results = [
         _read(_completed(launch, said or {}), way, where, model, gpus_given)
         for way in evaluation.paths
         for launch in way.launches
         if _trains(launch, way)
     ]
-    if not found:
+    if not results:
         for way in evaluation.paths:
             for launch in way.launches:
                 if tool := another_tool(launch.program, launch.arguments, way.unknowns):
                     raise Unsupported(f"{where}: {tool}")
-        raise InputError([_nothing(where, evaluation.paths)])
+        raise InputError([_why_no_training(where, evaluation.paths)])
     if not evaluation.whole:
         names = ", ".join(list(evaluation.paths[0].taken)[:4])
         raise InputError(
             [Problem(where, "", f"too many conditions that only a run settles: {names}", "--env or --args for them")]
         )
     distinct: dict[object, _Found] = {}
-    for item in found:
+    for item in results:
         distinct.setdefault(item.matters, item)
     if len(distinct) == 1:
-        return _one(found[0], env or {})
-    raise InputError(_several(where, list(distinct.values())))
+        return _loaded_or_raise(results[0], env or {})
+    raise InputError(_different_trainings(where, list(distinct.values())))
 
 
 def _evaluated(
@@ -128,7 +129,7 @@ def _evaluated(
         raise InputError([Problem(str(path), "", str(error), "a script that ends")]) from None
 
 
-def _one(item: _Found, env: Mapping[str, str]) -> Loaded:
+def _loaded_or_raise(item: _Found, env: Mapping[str, str]) -> Loaded:
     if item.unsupported:
         raise Unsupported(item.unsupported)
     if item.loaded is None:
@@ -143,8 +144,8 @@ def _one(item: _Found, env: Mapping[str, str]) -> Loaded:
     return replace(item.loaded, assumed=(*notes, *item.path.notes, *item.loaded.assumed))
 
 
-def _several(where: str, items: list[_Found]) -> list[Problem]:
-    """Launches that differ in what matters: what tells them apart, and what chooses."""
+def _different_trainings(where: str, items: list[_Found]) -> list[Problem]:
+    """Returns the problem of launches that differ in what matters: what tells them apart, and which flags choose."""
     settled = [f"[ {text} ]" for text in items[0].path.taken if len({item.path.taken.get(text) for item in items}) > 1]
     listed = [f"{item.launch.place}: {_summary(item)}" for item in items[:6]]
     expected = "one: choose with --args or --env"
@@ -163,7 +164,7 @@ def _summary(item: _Found) -> str:
     )
 
 
-def _nothing(where: str, paths: Sequence[Way]) -> Problem:
+def _why_no_training(where: str, paths: Sequence[Way]) -> Problem:
     """Why no training was found."""
     expected = "a command that trains a language model (torchrun, srun, deepspeed, python … with a trainer's options)"
     absent = list(dict.fromkeys(name for way in paths for name in way.absent))
@@ -203,8 +204,8 @@ def _trains(launch: Launch, way: Way) -> bool:
 
 
 def _completed(launch: Launch, said: Mapping[str, object]) -> Launch:
-    """``launch`` with options for the fields of ``said`` that it has none of: Megatron-LM's, those of transformers' Trainer
-    or ms-swift's."""
+    """Returns ``launch`` with an option for each field of ``said`` that it leaves open: options of Megatron-LM,
+    transformers' Trainer or ms-swift."""
     names = _options(launch)
     if own := file_cli.dialect_of_options(launch):
         said = dialect(own).completed(dict.fromkeys(names, True), said)
@@ -236,8 +237,8 @@ def _read(launch: Launch, way: Way, where: str, model: Model | None, gpus_given:
 
 
 def dated(loaded: Loaded, text: str) -> Loaded:
-    """``loaded`` of the month of the one image that ``text`` names outside comments; as it is where it names none, or
-    images of several months."""
+    """Returns ``loaded`` dated by the image that ``text`` names outside comments; unchanged without an image, or with images
+    of several months."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#") or "#SBATCH" in line)
     found = {
         f"20{match['y'] or match['ny']}-{int(match['m'] or match['nm']):02d}": match[0]
