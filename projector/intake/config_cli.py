@@ -1,5 +1,5 @@
-"""Command lines that are a configuration file and ``key=value`` words over it: MaxText's, and NeMo 1's over Hydra; and
-nanotron's, which is a file alone.
+"""Reads command lines of a configuration file and ``key=value`` words over it (MaxText; NeMo 1 over Hydra), and of
+nanotron's file alone.
 
 Which files they name: AI-Hypercomputer/maxtext@e591f30cb src/maxtext/configs/pyconfig.py (the first word); hydra.main
 (``--config-path`` beside the program, ``--config-name``); NVIDIA/NeMo-Framework-Launcher launcher_scripts/main.py
@@ -30,20 +30,20 @@ _NEMO_DECIDES = re.compile(r"trainer\.(num_nodes|devices|precision)|model\.(opti
 
 
 def takes(launch: Launch) -> bool:
-    """Whether the command line of ``launch`` is read here."""
+    """Returns whether this module reads the command line of ``launch``."""
     return (
         _is_maxtext(launch)
-        or bool(_of_nanotron(launch))
+        or bool(_nanotron_file(launch))
         or any(_HYDRA.match(word) for word in launch.arguments)
         or bool(_group(launch))
     )
 
 
 def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
-    """The workload of ``launch``. Raises :class:`InputError` for a file that is not at hand, and what only a run knows."""
+    """Returns the workload of ``launch``. Raises :class:`InputError` without the file, and for what only a run knows."""
     if _is_maxtext(launch):
         return _maxtext(launch, way, where, model)
-    if _of_nanotron(launch):
+    if _nanotron_file(launch):
         return _nanotron(launch, way, where, model, gpus_given)
     return _nemo(launch, way, where, model, gpus_given)
 
@@ -74,14 +74,14 @@ def _maxtext(launch: Launch, way: Way, where: str, model: Model | None) -> Loade
     return loaded if not own else replace(loaded, assumed=(f"{name}=base.yml as MaxText has it", *loaded.assumed))
 
 
-def _of_nanotron(launch: Launch) -> str:
-    """The file that nanotron's ``run_train.py`` is started with; empty for other programs."""
+def _nanotron_file(launch: Launch) -> str:
+    """Returns the file with which nanotron's ``run_train.py`` is started; empty for other programs."""
     named = posixpath.basename(launch.program) == "run_train.py"
     return next(iter(values_of(launch, "config_file")), "") if named else ""
 
 
 def _nanotron(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
-    name = _of_nanotron(launch)
+    name = _nanotron_file(launch)
     shown, content = way.unknowns.shown(name), mapping_beside(name, launch, way, where, "config_file")
     if not dialect("nanotron").fits(content):
         raise InputError([Problem(where, "config_file", shown, "a nanotron configuration")])
@@ -138,7 +138,7 @@ def put(content: dict[str, object], path: Sequence[str], value: object) -> None:
 
 
 def stated_words(words: Sequence[str], way: Way, where: str, decides: Callable[[str], bool]) -> dict[str, object]:
-    """``key=value`` words; one that ``decides`` and that only the run knows is a problem, others of them are left out."""
+    """Returns ``key=value`` words. A value that only the run knows is a problem if its key ``decides``, else left out."""
     open_ = [item for word in words if "=" not in word for item in way.unknowns.within(word) if not item.unset]
     if open_:
         sources = "; ".join(dict.fromkeys(str(item) for item in open_[:3]))

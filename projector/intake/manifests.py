@@ -195,7 +195,7 @@ def _node_labels(spec: Mapping[str, Any]) -> str:
 
 
 def _placed(manifest: Manifest, labels: str) -> Manifest:
-    """Returns the manifest with the machine or GPU that labels name; a machine, which also states its network, counts first."""
+    """Returns the manifest with the machine or GPU that labels name; a machine, which states its network, is first."""
     found = []
     for line in labels.splitlines():
         key, _, value = line.partition("=")

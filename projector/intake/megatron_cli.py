@@ -1,4 +1,4 @@
-"""Megatron-LM's command line as its argparse reads it, for any of its forks (megatron/training/arguments.py).
+"""Reads the command line of Megatron-LM and its forks as argparse does (megatron/training/arguments.py).
 
 The last of several wins, ``--no-x`` undoes ``--x``, an option takes every word up to the next one, and unambiguous
 prefixes of a name stand for it. A command line is a whole configuration: what it leaves out is Megatron-LM's default.
@@ -27,8 +27,8 @@ _KNOWN = _VALUES | _FLAGS
 
 @dataclass
 class CommandLine:
-    """``args`` by name; ``unknown``: names whose value only the run knows; ``open``: words that may hold any
-    option; ``unset``: variables of the command line that are not set and so hold none."""
+    """Holds a parsed command line. ``args``: by name; ``unknown``: names whose value only the run knows; ``open``: words
+    that may hold any option; ``unset``: variables that are not set and so hold no option."""
 
     args: dict[str, object] = field(default_factory=dict)
     unknown: dict[str, tuple[Unknown, ...]] = field(default_factory=dict)
@@ -37,28 +37,28 @@ class CommandLine:
 
 
 def parse(line: Sequence[str], unknowns: Unknowns) -> CommandLine:
-    """The arguments that the words of ``line`` (after the program) give."""
-    found = CommandLine()
+    """Parses the words of ``line``, which stand behind the program."""
+    parsed = CommandLine()
     at = 0
     flat = [part for word in line for part in _parts(word)]
     while at < len(flat):
         word = flat[at]
         at += 1
         if not _OPTION.fullmatch(word):
-            found.open += [item for item in unknowns.within(word) if not (item.unset or item.plain)]
-            found.unset += [item for item in unknowns.within(word) if item.unset]
+            parsed.open += [item for item in unknowns.within(word) if not (item.unset or item.plain)]
+            parsed.unset += [item for item in unknowns.within(word) if item.unset]
             continue
         name, equals, value = word.lstrip("-").partition("=")
         values = [value] if equals else []
         while not equals and at < len(flat) and not _is_option(flat[at]):
             values.append(flat[at])
             at += 1
-        _store(found, _full(name.replace("-", "_")), values, unknowns)
-    return found
+        _store(parsed, _full_name(name.replace("-", "_")), values, unknowns)
+    return parsed
 
 
 def _parts(word: str) -> list[str]:
-    """A word; ``"--vocab-size 128256"`` in one pair of quotes is the two that its author meant."""
+    """Splits ``"--vocab-size 128256"``, quoted as one word, into the two words that its author meant."""
     if re.fullmatch(r"--[a-z][a-z-]+ +[^\s'\"]+", word):
         return word.split()
     return [word]
@@ -68,8 +68,8 @@ def _is_option(word: str) -> bool:
     return bool(_OPTION.fullmatch(word)) and not re.fullmatch(r"-\d.*", word)
 
 
-def _full(name: str) -> str:
-    """The name that ``name`` stands for: itself, that of another fork, or the one it begins."""
+def _full_name(name: str) -> str:
+    """Returns Megatron-LM's name for ``name``: itself, a fork's synonym, or the one option that ``name`` abbreviates."""
     name = _SAME.get(name, name)
     if name in _KNOWN:
         return name
@@ -77,45 +77,45 @@ def _full(name: str) -> str:
     return begun[0] if len(begun) == 1 and "_" in name else name
 
 
-def _store(found: CommandLine, name: str, values: list[str], unknowns: Unknowns) -> None:
+def _store(parsed: CommandLine, name: str, values: list[str], unknowns: Unknowns) -> None:
     bare = name.removeprefix("no_")
     if bare != name:
-        found.args.pop(bare, None)
+        parsed.args.pop(bare, None)
     else:
-        found.args.pop(f"no_{name}", None)
-    found.unknown.pop(name, None)
+        parsed.args.pop(f"no_{name}", None)
+    parsed.unknown.pop(name, None)
     takes_one = name in _VALUES and name not in _LISTS
     if takes_one and len(values) > 1:
-        found.open += [i for word in values[1:] for i in unknowns.within(word) if not (i.unset or i.plain)]
+        parsed.open += [i for word in values[1:] for i in unknowns.within(word) if not (i.unset or i.plain)]
         values = values[:1]
     kept = [value for value in values if unknowns.as_shell(value) or not value]
     if name in _FLAGS or not kept:
-        found.open += (
+        parsed.open += (
             [i for word in values for i in unknowns.within(word) if not (i.unset or i.plain)] if name in _FLAGS else []
         )
         if values and not kept and name in _VALUES:
-            found.unknown[name] = unknowns.within("".join(values))
-            _name_only(found, name, "".join(values), unknowns)
+            parsed.unknown[name] = unknowns.within("".join(values))
+            _name_only(parsed, name, "".join(values), unknowns)
         else:
-            found.args[name] = True
+            parsed.args[name] = True
         return
     if not all(is_known(value) for value in kept):
-        found.unknown[name] = unknowns.within("".join(kept))
-        _name_only(found, name, " ".join(kept), unknowns)
+        parsed.unknown[name] = unknowns.within("".join(kept))
+        _name_only(parsed, name, " ".join(kept), unknowns)
         return
-    found.args[name] = literal(kept[0]) if len(kept) == 1 else " ".join(kept) if name in _LISTS else kept
+    parsed.args[name] = literal(kept[0]) if len(kept) == 1 else " ".join(kept) if name in _LISTS else kept
 
 
-def _name_only(found: CommandLine, name: str, text: str, unknowns: Unknowns) -> None:
-    """Paths and the like are kept as the script writes them; what decides something is not there at all."""
+def _name_only(parsed: CommandLine, name: str, text: str, unknowns: Unknowns) -> None:
+    """Keeps paths and the like as the script writes them, and drops arguments that decide something."""
     if name in _PATHS or name not in _VALUES:
-        found.args[name] = unknowns.shown(text)
+        parsed.args[name] = unknowns.shown(text)
     else:
-        found.args.pop(name, None)
+        parsed.args.pop(name, None)
 
 
 def with_defaults(given: Mapping[str, object]) -> dict[str, object]:
-    """Arguments in Megatron-LM's present words, completed by its defaults."""
+    """Returns the arguments in Megatron-LM's present words, completed by its defaults."""
     args = todays_words(given)
     stated = ("recompute_granularity", "recompute_activations", "checkpoint_activations")
     if not any(name in args for name in stated):
@@ -127,12 +127,12 @@ def with_defaults(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def _dense_layers(args: Mapping[str, object]) -> dict[str, object]:
-    """MindSpeed-LLM's words for which layers hold experts and how wide the shared ones are (-1: not given)."""
-    found: dict[str, object] = {}
+    """Returns which layers hold experts and the width of shared experts from MindSpeed-LLM's words (-1: not given)."""
+    fields: dict[str, object] = {}
     first, every, layers = (args.get(name) for name in ("first_k_dense_replace", "moe_layer_freq", "num_layers"))
     every = 1 if every in (None, -1) else every
     if args.get("moe_layer_freq") == -1:
-        found["moe_layer_freq"] = 1
+        fields["moe_layer_freq"] = 1
     if (
         isinstance(first, int)
         and first > 0
@@ -140,15 +140,15 @@ def _dense_layers(args: Mapping[str, object]) -> dict[str, object]:
         and 0 < layers < 10_000
         and isinstance(every, int)
     ):
-        found["moe_layer_freq"] = [int(layer >= first and layer % every == 0) for layer in range(layers)]
+        fields["moe_layer_freq"] = [int(layer >= first and layer % every == 0) for layer in range(layers)]
     shared, width = args.get("n_shared_experts"), args.get("moe_ffn_hidden_size") or args.get("ffn_hidden_size")
     if isinstance(shared, int) and shared > 0 and isinstance(width, int):
-        found.setdefault("moe_shared_expert_intermediate_size", shared * width)
-    return {name: value for name, value in found.items() if value != args.get(name)}
+        fields.setdefault("moe_shared_expert_intermediate_size", shared * width)
+    return {name: value for name, value in fields.items() if value != args.get(name)}
 
 
 def todays_words(given: Mapping[str, object]) -> dict[str, object]:
-    """Arguments of any year and fork, on a command line or in a dump of them, in Megatron-LM's present words."""
+    """Returns arguments of any year and fork, from a command line or a dump, in Megatron-LM's present words."""
     args = dict(given)
     for theirs, ours in _SAME.items():
         value = args.pop(theirs, None)

@@ -1,4 +1,4 @@
-"""Arguments of Megatron-LM's forks in its own words, and those for which it has none.
+"""Translates arguments of Megatron-LM's forks into Megatron-LM's, and refuses those for which it has no word.
 
 Read in the argument parsers of Ascend MindSpeed and MindSpeed-LLM, sail-sg/zero-bubble-pipeline-parallelism,
 alibaba/Megatron-LLaMA, bigscience-workshop/Megatron-DeepSpeed, HYGON-AI/Megatron-LM-das, krafton-ai/Megatron-Dion,
@@ -22,7 +22,7 @@ _STAGES = ("sft", "pt", "pretrain")  # MindSpeed-LLM's --stage: others compare a
 
 
 def another_task(given: Mapping[str, object]) -> str:
-    """What the arguments ``given`` by hand train or do instead of a causal language model; empty where they do not."""
+    """Returns what hand-written arguments do instead of training a causal language model; empty where they train one."""
     if words("megatron", "images") & set(given):
         return "trains on images, not a causal language model alone"
     if "task" in given or str(given.get("tokenizer_type", "")).startswith("BertWordPiece"):
@@ -45,14 +45,14 @@ def another_task(given: Mapping[str, object]) -> str:
 
 
 def unstated_lengths(given: Mapping[str, object]) -> bool:
-    """Whether answers are trained at their own lengths (Ascend/MindSpeed-LLM@c77308a1
+    """Returns whether answers are trained at their own lengths (Ascend/MindSpeed-LLM@c77308a1
     mindspeed_llm/legacy/data/data_samplers.py: its collators of answers pad to a multiple)."""
     answers = any(given.get(name) for name in _ANSWERS)
     return bool(given.get("no_pad_to_seq_lengths") and answers and not (given.get("pack") or given.get("neat_pack")))
 
 
 def another_model(given: Mapping[str, object]) -> tuple[str, ...]:
-    """Layers that are no attention and no experts as modelled here, which the arguments ``given`` by hand size."""
+    """Returns the kinds of layers that hand-written arguments ask for and that no model field describes."""
     found = []
     for name, value in given.items():
         if not value:
@@ -86,7 +86,7 @@ _LINEARS = {
 
 
 def in_own_words(args: dict[str, object]) -> dict[str, object]:
-    """``args`` with what forks add to Megatron-LM said by it; what has no word of its own stays as it is."""
+    """Returns ``args`` with the arguments of forks in Megatron-LM's words; arguments without such a word stay."""
     args = dict(args)
     algorithm = table("megatron", "context").get(str(args.get("context_parallel_algo")))
     if algorithm is not None:
@@ -111,7 +111,7 @@ def in_own_words(args: dict[str, object]) -> dict[str, object]:
 
 
 def _adapters(args: dict[str, object]) -> dict[str, object]:
-    """Takes the words of adapters out of ``args``: MindSpeed-LLM has none without modules
+    """Moves the words of adapters out of ``args`` into ``lora``: MindSpeed-LLM has no adapters without modules
     (features_manager/finetune/lora.py), Lumen none of rank 0 (lumen/models/megatron.py)."""
     modules = args.pop("lora_target_modules", None)
     rank = next((args.pop(name) for name in ("lora_rank", "lora_r", "lora_dim") if name in args), 16)
@@ -122,7 +122,7 @@ def _adapters(args: dict[str, object]) -> dict[str, object]:
 
 
 def _stages(args: dict[str, object]) -> dict[str, object]:
-    """Layers on the virtual stages where a fork lays them out, and ``chunk`` recomputation, which counts by stages."""
+    """Returns ``args`` with a fork's layout of virtual stages, and ``chunk`` recomputation, in Megatron-LM's words."""
     layers, pp = args.get("num_layers"), args.get("pipeline_model_parallel_size", 1)
     if type(layers) is not int or type(pp) is not int or not (0 < layers <= _MOST_LAYERS and 0 < pp <= layers):
         return args
@@ -142,17 +142,17 @@ def _stages(args: dict[str, object]) -> dict[str, object]:
     stages[0] = "E" + stages[0]
     stages[-1] += "m" * (mtp if type(mtp) is int and 0 < mtp < 100 else 0) + "L"
     gone = ("noop_layers", *_LISTED, "allow_padding_num_layers", "num_layers_per_virtual_pipeline_stage")
-    kept = {name: value for name, value in args.items() if name not in gone}
-    kept["num_layers"] = sum(counts)
+    changed = {name: value for name, value in args.items() if name not in gone}
+    changed["num_layers"] = sum(counts)
     if len(counts) > pp:
-        kept["num_virtual_stages_per_pipeline_rank"] = len(counts) // pp
+        changed["num_virtual_stages_per_pipeline_rank"] = len(counts) // pp
     if pp > 1:
-        kept["pipeline_model_parallel_layout"] = "|".join(stages)
-    return kept
+        changed["pipeline_model_parallel_layout"] = "|".join(stages)
+    return changed
 
 
 def _even(args: Mapping[str, object], layers: int, pp: int) -> list[int]:
-    """Equal virtual stages; [] when the layers do not divide."""
+    """Returns the layers of equal virtual stages; [] where the layers do not divide."""
     each = args.get("num_layers_per_virtual_pipeline_stage")
     each = each if type(each) is int and each > 0 else layers // pp
     stages = layers // each
@@ -160,7 +160,7 @@ def _even(args: Mapping[str, object], layers: int, pp: int) -> list[int]:
 
 
 def _no_ops(args: dict[str, object], layers: int, pp: int) -> list[int] | None:
-    """MindSpeed's ``--noop-layers``: places in the order of layers that are counted and hold nothing."""
+    """Returns the layers of each stage under MindSpeed's ``--noop-layers``: places that count as layers and are empty."""
     given = args.get("noop_layers")
     places = integers_of(given)
     stages = _even(args, layers, pp)
@@ -175,14 +175,14 @@ def _no_ops(args: dict[str, object], layers: int, pp: int) -> list[int] | None:
 
 
 def _listed(args: Mapping[str, object], layers: int, pp: int) -> list[int] | None:
-    """The layers of each pipeline stage, one by one, where a stage is not cut again."""
+    """Returns the layers of each pipeline stage that a list states; None where stages are cut into virtual ones."""
     counts = list(next((counts for name in _LISTED if (counts := integers_of(args.get(name)))), ()))
     several = "num_virtual_stages_per_pipeline_rank" in args or "num_layers_per_virtual_pipeline_stage" in args
     return counts if len(counts) == pp and sum(counts) == layers and not several else None
 
 
 def _padded(args: Mapping[str, object], layers: int, pp: int) -> list[int] | None:
-    """Zero-bubble's ``--allow-padding-num-layers``: the last stage lacks a layer, then the first, the second and on.
+    """Returns the stages of zero-bubble's ``--allow-padding-num-layers``: the last lacks a layer, then the first, and on.
 
     sail-sg/zero-bubble-pipeline-parallelism megatron/legacy/model/transformer.py ``get_offset``.
     """
@@ -197,7 +197,7 @@ def _padded(args: Mapping[str, object], layers: int, pp: int) -> list[int] | Non
 
 
 def _first_of_each(replayed: list[int], counts: list[int]) -> dict[str, object]:
-    """LoongForge's ``--custom-pipeline-recompute-layers``: so many of the first layers of each stage."""
+    """Returns the layers of LoongForge's ``--custom-pipeline-recompute-layers``: the first n of each stage."""
     starts = [sum(counts[:stage]) for stage in range(len(counts))]
     chosen = [at + each for at, most in zip(starts, replayed, strict=True) for each in range(most)]
     every: dict[str, object] = {"recompute_method": "uniform", "recompute_num_layers": 1}
@@ -205,7 +205,7 @@ def _first_of_each(replayed: list[int], counts: list[int]) -> dict[str, object]:
 
 
 def _replayed(args: Mapping[str, object], counts: list[int], pp: int) -> dict[str, object]:
-    """Zero-bubble's ``chunk``: every layer of the first ``recompute_num_layers`` model chunks of each rank.
+    """Returns zero-bubble's ``chunk``: all layers of the first ``recompute_num_layers`` model chunks of each rank.
 
     sail-sg/zero-bubble-pipeline-parallelism megatron/core/pipeline_parallel/zerobubble/scheduler.
     """

@@ -1,5 +1,5 @@
-"""Megatron-LM arguments (and the switches that Primus adds) to recipe fields: those that hold a field as it stands by
-what the field declares, and here those that it is worked out from.
+"""Turns Megatron-LM arguments, and the switches that Primus adds, into recipe fields: arguments that hold a field's value as
+it stands by the names that the field declares; this module derives the other fields.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _V_MEMORY = {"zb": "zbv", "half": "v-half", "min": "v-min"}
 
 
 def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
-    """The recipe fields that ``args`` states; what is absent stays absent. Wrong values end in ``args.problems``."""
-    found = {**stated(args, "megatron", "primus", "own"), "cp_comm_type": _exchange(args)}
+    """Returns the recipe fields that ``args`` states; absent ones stay absent, wrong values go to ``args.problems``."""
+    found = {**stated(args, "megatron", "primus", "own"), "cp_comm_type": _cp_comm_type(args)}
     if args.flag("fine_grained_activation_offloading"):
         found["offload_modules"] = args.words("offload_modules")
     if args.has("decoder_seq_length"):
@@ -62,8 +62,8 @@ def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
     return {field: value for field, value in found.items() if value is not None}
 
 
-def _exchange(args: Reader) -> str | None:
-    """``cp_comm_type`` is one word, or a list of one for every layer: layers that differ are a problem."""
+def _cp_comm_type(args: Reader) -> str | None:
+    """Returns ``cp_comm_type``, one word or a list with one for every layer; reports layers that differ."""
     several = args.words("cp_comm_type") or ()
     if len(set(several)) > 1:
         args.problems.append(("cp_comm_type", ", ".join(several), "one word for all layers"))
@@ -71,7 +71,7 @@ def _exchange(args: Reader) -> str | None:
 
 
 def _precision(args: Reader) -> dict[str, object]:
-    """``fp8``/``fp4`` name a format when on; ``fp16``/``bf16`` are flags; neither: single precision."""
+    """Returns the precision: ``fp8``/``fp4`` name a format when on, ``fp16``/``bf16`` are flags, neither means fp32."""
     on8, on4 = (_format(args, width) for width in _FORMATS)
     recipe8, recipe4 = args.word("fp8_recipe"), args.word("fp4_recipe")
     if on4 not in (None, False):
@@ -88,7 +88,7 @@ def _precision(args: Reader) -> dict[str, object]:
 
 
 def _format(args: Reader, width: str) -> object:
-    """The format of the switch ``fp8`` or ``fp4``; None: it is off."""
+    """Returns the format that the switch ``fp8`` or ``fp4`` names; None: off."""
     on = args.raw(width) or args.raw(f"{width}_format")
     if on == "none":
         return None
@@ -126,13 +126,13 @@ def _recompute(args: Reader) -> dict[str, object]:
         found["recompute_granularity"] = granularity = "none"  # Megatron-LM prints its default, which is no word
     if granularity in (None, "none") and args.has("recompute_num_layers", "checkpoint_num_layers"):
         found["recompute_num_layers"] = None  # printed with its default, without effect
-    if granularity == "full" and _no_layer(args):
+    if granularity == "full" and _recomputes_no_layer(args):
         return {"recompute_granularity": "none", "recompute_num_layers": None, "recompute_method": None}
     return found
 
 
-def _no_layer(args: Reader) -> bool:
-    """Whether full recomputation is asked of the first 0 layers of every stage (method block), and of none by name."""
+def _recomputes_no_layer(args: Reader) -> bool:
+    """Returns whether full recomputation by method block covers 0 layers of every stage, and no layer by name."""
     if args.has("recompute_layer_ids") or args.word("recompute_method") != "block":
         return False
     return args.integer("recompute_num_layers", "checkpoint_num_layers") == 0
@@ -211,7 +211,7 @@ def _graphs(args: Reader) -> dict[str, object]:
 
 
 def _adapters(args: Reader) -> dict[str, object]:
-    """Adapters of Primus' SFT trainer (primus/configs/modules/megatron/sft_trainer.yaml)."""
+    """Reads adapters of Primus' SFT trainer (primus/configs/modules/megatron/sft_trainer.yaml)."""
     given = args.raw("lora")
     if not isinstance(given, Mapping) or not given.get("enabled", True) or not given:
         return {}

@@ -1,4 +1,4 @@
-"""``megatron sft`` and ``megatron pt`` of ms-swift: Megatron-LM's arguments with a value each, over a published model.
+"""Reads ``megatron sft`` and ``megatron pt`` of ms-swift: Megatron-LM arguments with values, over a published model.
 
 Names and defaults: ``dialects/ms_swift.yaml``. How many processes it starts, and arguments in a YAML or JSON file as the
 first word: modelscope/ms-swift@3602360a5 swift/cli/main.py.
@@ -24,17 +24,17 @@ from projector.workload.model import Model
 
 
 def takes(launch: Launch) -> bool:
-    """Whether ``launch`` is one of them."""
+    """Returns whether ``launch`` starts ``megatron sft`` or ``megatron pt``."""
     return launch.program == "megatron" and launch.arguments[:1] in (("sft",), ("pt",))
 
 
 def is_dump(content: Mapping[str, object]) -> bool:
-    """Whether ``content`` is the ``args.json`` that a run writes beside its checkpoints."""
+    """Returns whether ``content`` is the ``args.json`` that a run writes beside its checkpoints."""
     return {"model", "template", "max_length", "micro_batch_size", "tensor_model_parallel_size"} <= set(content)
 
 
 def of_dump(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
-    """The workload of an ``args.json``, which does not say on how many GPUs it ran. Raises as :func:`load`."""
+    """Returns the workload of an ``args.json``, which does not state the number of GPUs. Raises as :func:`load`."""
     stated = {key: value for key, value in content.items() if value not in (None, [], {})}
     words = [word for key, value in stated.items() for word in (f"--{key}", *_words(value))]
     launch = Launch("megatron", ("sft", *words), (), {}, where, 0, "")
@@ -42,7 +42,7 @@ def of_dump(content: Mapping[str, object], where: str, *, model: Model | None) -
 
 
 def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
-    """The workload of ``launch``. Raises :class:`InputError` for what only the run knows, :class:`Unsupported` for other
+    """Returns the workload of ``launch``. Raises :class:`InputError` for what only the run knows, :class:`Unsupported` for other
     trainings."""
     launch = _with_file(launch, way, where)
     given = options(launch.arguments[1:])
@@ -90,8 +90,8 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
 
 
 def _with_file(launch: Launch, way: Way, where: str) -> Launch:
-    """``launch`` with what the file of its first word says: arguments before those of the command line, an environment
-    (``ENV``) under its own."""
+    """Returns ``launch`` with the file that its first word names: the file's arguments before those of the command line,
+    the file's environment (``ENV``) under that of the launch."""
     method, *words = launch.arguments
     if not words or not re.fullmatch(r"[^-].*\.(?:ya?ml|json)", words[0]):
         return launch
@@ -109,7 +109,7 @@ def _words(value: object) -> list[str]:
 
 
 def _arguments(job: Settings, base: Model) -> dict[str, object]:
-    """Megatron-LM's, with ms-swift's defaults."""
+    """Returns Megatron-LM's arguments, with ms-swift's defaults."""
     args, tables = job.args, job.dialect.tables
     stated = {name: value for name, value in job.fields.items() if value is not None}
     settled = {**(tables["experts"] if base.moe else {}), **stated}
@@ -129,7 +129,7 @@ def _arguments(job: Settings, base: Model) -> dict[str, object]:
 
 
 def _published(args: Mapping[str, object], unknown: Mapping[str, object], where: str) -> Model:
-    """The model of the zoo whose name or alias is all that ``--model`` says, but for the edition."""
+    """Returns the zoo's model that ``--model`` names, whatever the edition (Instruct, Base)."""
     text = _named(args)
     problems: list[Problem] = []
     found = published("a variable that nothing sets" if "model" in unknown else text, where, "model", problems)
@@ -143,7 +143,7 @@ def _named(args: Mapping[str, object]) -> str:
 
 
 def _processes(name: str, launch: Launch, way: Way) -> str:
-    """A count of the environment; one where neither of the two is set, since nothing then starts more."""
+    """Returns the count ``name`` of the environment; 1 where neither count is set, since nothing then starts more."""
     if launch.environment.get(name):
         return launch.environment[name]
     other = {"NPROC_PER_NODE": "NNODES", "NNODES": "NPROC_PER_NODE"}[name]

@@ -1,5 +1,5 @@
-"""Recipes of NeMo 2 by the name of their factory: ``nemo llm pretrain --factory NAME`` with settings behind it, and Python
-that calls ``llm.NAME.pretrain_recipe(…)`` and sets what it changes. What they say: ``tables/nemo_recipes.yaml``."""
+"""Reads NeMo 2 recipes by the name of their factory: ``nemo llm pretrain --factory NAME`` with settings behind it, or Python
+that calls ``llm.NAME.pretrain_recipe(…)`` and changes it. Contents of recipes: ``tables/nemo_recipes.yaml``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KINDS = ("pretrain", "finetune")
 
 
 def arguments_of(factory: str) -> dict[str, Any]:
-    """Megatron-LM's arguments that the pretraining recipe of a factory sets, the hosts as ``nodes``; empty without one."""
+    """Returns the Megatron-LM arguments of a factory's pretraining recipe, hosts as ``nodes``; empty without a recipe."""
     if factory not in _table("pretrain"):
         return {}
     sizes = dict(zip(_table("columns").split(), _table("pretrain")[factory], strict=True))
@@ -36,25 +36,25 @@ def arguments_of(factory: str) -> dict[str, Any]:
 
 
 def recompute_of(model: str) -> dict[str, Any]:
-    """What NeMo 2's recipe of a model of the zoo recomputes; empty where it has none."""
+    """Returns what NeMo 2's recipe of a zoo model recomputes; empty without a recipe."""
     factory = next((name for name in _table("pretrain") if model_of(name) == model), "")
     return {name: value for name, value in arguments_of(factory).items() if name.startswith("recompute_")}
 
 
 def model_of(factory: str) -> str:
-    """The zoo's name of a factory's model: ``qwen25_1p5b`` is Qwen2.5-1.5B."""
+    """Returns the zoo's name of a factory's model: ``qwen25_1p5b`` is Qwen2.5-1.5B."""
     named = re.sub(r"^(llama|qwen)([23])(\d)_", r"\1\2.\3_", re.sub(r"(\d)p(\d)", r"\1.\2", factory))
     return str(_table("names").get(factory) or zoo.named(named) or factory)
 
 
 def takes(launch: Launch) -> bool:
-    """Whether ``launch`` is NeMo 2's command line."""
+    """Returns whether ``launch`` is NeMo 2's command line."""
     return launch.program.rpartition("/")[2] == "nemo" and launch.arguments[:1] == ("llm",)
 
 
 def load(launch: Launch, way: Way, where: str, model: Model | None, _gpus_given: bool) -> Loaded:
-    """The workload of a command line, which says itself on how many GPUs. Raises :class:`InputError` for a factory that is
-    not known, :class:`Unsupported` for fine-tuning."""
+    """Returns the workload of a command line, which states its own number of GPUs. Raises :class:`InputError` for an unknown
+    factory, :class:`Unsupported` for fine-tuning."""
     _, kind, *words = launch.arguments
     words = [word for word in words if word not in ("-y", "--yes")]
     factory = next((b for a, b in zip(words, [*words[1:], ""], strict=True) if a == "--factory"), "")
@@ -76,33 +76,33 @@ def _call(text: str) -> ast.Call | None:
 
 
 def is_recipe(text: str) -> bool:
-    """Whether a text is Python that calls a recipe of NeMo 2."""
+    """Returns whether ``text`` is Python that calls a recipe of NeMo 2."""
     return _RECIPE.search(text) is not None
 
 
 def of_python(text: str, where: str, model: Model | None) -> Loaded:
-    """The workload of a program with one recipe and settings of it that are literals; others are told. Raises as
-    :func:`load`."""
+    """Returns the workload of a program with one recipe and literal changes to it; other changes are listed as not modelled.
+    Raises as :func:`load`."""
     tree = program(text, where)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _kind(node)]
     if len(calls) != 1:
         raise InputError([Problem(where, "", f"{len(calls)} recipes", "one call of pretrain_recipe")])
     content: dict[str, Any] = {each.arg: _literal(each.value) for each in calls[0].keywords if each.arg}
-    for path, value in _set(tree):
+    for path, value in _assigned(tree):
         put(content, path, value)
     return _loaded(ast.unparse(calls[0].func).split(".")[-2], _kind(calls[0]), content, where, model)
 
 
 def _kind(call: ast.Call) -> str:
-    """Of the recipe that is called; empty for any other call."""
+    """Returns the kind of recipe that ``call`` builds; empty for any other call."""
     name = call.func.attr.removesuffix("_recipe") if isinstance(call.func, ast.Attribute) else ""
     return (
         name if name in _KINDS and isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_recipe") else ""
     )
 
 
-def _set(tree: ast.AST) -> Iterator[tuple[list[str], object]]:
-    """What is assigned to an attribute of anything, by its path behind the first name; in a branch its source text."""
+def _assigned(tree: ast.AST) -> Iterator[tuple[list[str], object]]:
+    """Yields (path behind the first name, value) of each assignment to an attribute; in a branch the source text."""
     sure = {id(each) for node in ast.walk(tree) if isinstance(node, ast.Module | ast.FunctionDef) for each in node.body}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):

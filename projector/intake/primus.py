@@ -1,4 +1,4 @@
-"""Primus experiment YAML: ``modules.pre_trainer`` with its presets, for each framework that Primus launches."""
+"""Reads a Primus experiment (``modules.pre_trainer`` with its presets) by the framework that Primus launches."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def load(
     gpus: int | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> Loaded:
-    """Read an experiment file. Raises :class:`InputError` with every mistake of it and of its presets, and
-    :class:`Unsupported` where it does not train a language model.
+    """Reads an experiment file. Raises :class:`InputError` with every mistake in the file and its presets, and
+    :class:`Unsupported` for an experiment that does not train a language model.
 
     ``configs``: Primus' folder of presets (default: that of the checkout in which the file lies). ``env``: variables
     for ``${NAME:default}`` (default: the process environment); NNODES and GPUS_PER_NODE in it give the number of GPUs
@@ -61,7 +61,7 @@ def check_trained(framework: str) -> None:
 
 
 def _finished(loaded: Loaded, experiment: Experiment) -> Loaded:
-    """With what the experiment says whatever its framework: the GPU, and the keys that stand where nobody reads them."""
+    """Returns ``loaded`` with what an experiment of any framework states: the GPU, and keys where Primus reads none."""
     assumed = [*experiment.assumed, *loaded.assumed]
     if not experiment.whole and experiment.framework != "megatron":
         assumed.append("Primus presets: this project's defaults")

@@ -1,4 +1,4 @@
-"""Primus experiments that train with Megatron-Bridge: a recipe function by its name, changed by the experiment.
+"""Reads Primus experiments that train with Megatron-Bridge: a recipe function by name, changed by the experiment.
 
 What the functions state where an experiment or a source is silent: ``tables/bridge_recipes.yaml``, by model; of adapters:
 Megatron-Bridge@9577b1280 src/megatron/bridge/peft/lora.py.
@@ -34,7 +34,7 @@ _table = partial(table, "bridge_recipes")
 
 
 def _args(entry: Mapping[str, Any]) -> dict[str, object]:
-    """The arguments of an entry of ``pretrain`` or ``finetune``."""
+    """Returns the arguments of an entry of ``pretrain`` or ``finetune`` in ``tables/bridge_recipes.yaml``."""
     sizes = [*entry["sizes"], *(1, 1, 1, 1, False)[len(entry["sizes"]) :]]
     parts = {key: value for part in entry.get("parts", ()) for key, value in _table("parts")[part].items()}
     own = {key: value for key, value in entry.items() if key not in ("sizes", "parts")}
@@ -42,7 +42,7 @@ def _args(entry: Mapping[str, Any]) -> dict[str, object]:
 
 
 def defaults_of(model: Model, tuned: bool, adapters: bool, packed: bool) -> dict[str, object]:
-    """Arguments of the recipe function for ``model``. ``tuned``: of fine-tuning, ``adapters``: by LoRA."""
+    """Returns the arguments of the recipe function for ``model``. ``tuned``: of fine-tuning, ``adapters``: by LoRA."""
     llama, experts = model.name.startswith("llama"), model.moe is not None
     args = {**_table("common"), **(_table("experts") if experts else {})}
     parts = _table("parts")
@@ -64,7 +64,7 @@ def defaults_of(model: Model, tuned: bool, adapters: bool, packed: bool) -> dict
 
 
 def own_sizes(model: str, adapters: bool) -> Mapping[str, object]:
-    """The sizes that the fine-tuning function of ``model`` sets whatever it is given; empty where it listens."""
+    """Returns the sizes that the fine-tuning function of ``model`` sets whatever it is given; empty without such sizes."""
     if not model.startswith(_FIXED) or model not in _table("finetune"):
         return {}
     sizes = _args(_table("finetune")[model][adapters])
@@ -72,7 +72,7 @@ def own_sizes(model: str, adapters: bool) -> Mapping[str, object]:
 
 
 def recompute_of(model: str, release: str) -> Mapping[str, object]:
-    """What the pretraining function of ``model`` recomputes in ``release`` (``0.1``); empty where that is not known."""
+    """Returns what the pretraining function of ``model`` recomputes in ``release`` (``0.1``); empty where unknown."""
     if model in _table("pretrain"):
         args = {"recompute_granularity": "none", **_args(_table("pretrain")[model])}
         return {name: value for name, value in args.items() if name.startswith("recompute_")}
@@ -86,12 +86,12 @@ def _numbers(release: str) -> tuple[int, ...]:
 
 
 def is_hybrid(name: str) -> bool:
-    """Whether the model of a function is a stack of Mamba layers, or one of them and attention."""
+    """Returns whether the model ``name`` is a stack of Mamba layers, with or without attention layers."""
     return name in _table("hybrids")
 
 
 def hybrid(name: str, tuned: bool) -> dict[str, object]:
-    """Arguments of the function of the hybrid ``name`` where an experiment is silent. ``tuned``: of fine-tuning."""
+    """Returns the default arguments of the recipe function of hybrid ``name``. ``tuned``: of fine-tuning."""
     own = {**_table("hybrid"), **_table("hybrids")[name]}
     own = {"hybrid_override_pattern": "M" * own["num_layers"], "ffn_hidden_size": own["hidden_size"], **own}
     if name.startswith("zebra"):
@@ -105,7 +105,7 @@ _OTHER = ("nemotronh", "nemotron_h", "nemotron_nano")
 
 
 def load(experiment: Experiment) -> Loaded:
-    """The workload. Raises :class:`InputError` with what does not fit, :class:`Unsupported` for other architectures."""
+    """Returns the workload. Raises :class:`InputError` with what does not fit, :class:`Unsupported` for other models."""
     settings = experiment.settings
     flavor = str(settings.get("flavor") or "")
     words = f"{settings.get('recipe') or ''} {flavor} {experiment.model_name}".lower()
@@ -154,7 +154,7 @@ _READ = ("flavor", "recipe", "hf_path", "peft", "peft_dim", "peft_alpha", "packe
 
 
 def _given(settings: Mapping[str, object]) -> dict[str, object]:
-    """What the experiment states; nested sections of the configuration container (model, train, ddp, …) count, too."""
+    """Returns the experiment's settings, those in sections of the configuration container (model, train, …) included."""
     found = {key: value for key, value in settings.items() if value is not None and not isinstance(value, Mapping)}
     for section in ("model", "train", "ddp", "optimizer"):
         nested = settings.get(section)
@@ -172,7 +172,7 @@ def _given(settings: Mapping[str, object]) -> dict[str, object]:
 def _adapters(
     settings: Mapping[str, object], model: str, tuned: bool, kind: str, experiment: Experiment
 ) -> dict[str, object] | None:
-    """The LoRA section of Megatron-LM's words; None for training of all weights."""
+    """Returns the LoRA section in Megatron-LM's words; None for training of all weights."""
     given = settings.get("peft", "lora" if tuned and kind != "sft" else None)
     section = given if isinstance(given, Mapping) else {}
     word = str(section.get("peft_scheme", "lora") if section else given).lower()
@@ -203,7 +203,7 @@ def _precision(settings: Mapping[str, object], experiment: Experiment) -> dict[s
 def _contradictions(
     flavor: str, model: str, tuned: bool, adapters: bool, settings: Mapping[str, object]
 ) -> tuple[str, ...]:
-    """Sizes that a recipe function sets itself, whatever the experiment states, where the two differ."""
+    """Finds sizes that a recipe function sets itself and that differ from those that the experiment states."""
     own = own_sizes(model, adapters) if tuned else {}
     return tuple(
         f"{key}={settings[key]}: as the experiment says; {flavor} of Megatron-Bridge sets {value} itself"

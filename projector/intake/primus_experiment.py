@@ -1,4 +1,4 @@
-"""A Primus experiment with its presets, merged as Primus merges them, whatever framework it trains with.
+"""Reads a Primus experiment and its presets, merged as Primus merges them, for any framework.
 
 Order (AMD-AGI/Primus@fd1eeabb primus/core/launcher/parser.py): the module preset named by ``config``; the model preset
 named by ``model``, only keys that are not there yet; then ``overrides``; then ``key=value`` of the command line.
@@ -29,8 +29,8 @@ _GPU = re.compile(r"(?<![A-Za-z0-9])(MI\d{3}[AX]?)(?![A-Za-z0-9])", re.IGNORECAS
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """``settings``: the merged keys of the trainer. ``whole``: presets were read, so that what is absent has a default
-    that Primus or its framework gives it. ``gpus``: NNODES · GPUS_PER_NODE, None where the environment is silent.
+    """Holds a merged experiment. ``settings``: keys of the trainer. ``whole``: presets were read, so absent settings have
+    defaults of Primus or its framework. ``gpus``: NNODES · GPUS_PER_NODE, None where the environment states none.
     ``outside``: keys that stand where Primus reads none.
     """
 
@@ -53,7 +53,7 @@ class Experiment:
         return int(each) if each.isdigit() and int(each) else 8
 
     def named(self, *keys: str) -> object:
-        """The value at a path of nested mappings, None where one of them is absent."""
+        """Returns the value at the path ``keys`` of nested mappings, None where a key is absent."""
         value: object = self.settings
         for key in keys:
             value = value.get(key) if isinstance(value, Mapping) else None
@@ -67,7 +67,7 @@ def read_experiment(
     overrides: Mapping[str, object],
     problems: list[Problem],
 ) -> Experiment:
-    """The experiment in ``path``. Everything wrong with it or its presets is added to ``problems``."""
+    """Reads the experiment in ``path``; adds all mistakes in the experiment or its presets to ``problems``."""
     where = str(path)
     content = read(path, env, problems)
     trainer, module = _module(content, where, problems)
@@ -99,7 +99,7 @@ def read_experiment(
 
 
 def _module(experiment: Mapping[str, object], where: str, problems: list[Problem]) -> tuple[str, Mapping[str, object]]:
-    """The trainer's name and its mapping under ``modules``."""
+    """Returns the trainer's name and its mapping under ``modules``."""
     if not experiment:
         return _TRAINERS[0], {}
     missing = [key for key in _REQUIRED if key not in experiment]
@@ -120,7 +120,7 @@ def _module(experiment: Mapping[str, object], where: str, problems: list[Problem
 
 
 def presets_of(path: Path, env: Mapping[str, str]) -> Path | None:
-    """Primus' folder of presets: in the checkout that holds ``path``, else in the one that the environment names."""
+    """Returns Primus' folder of presets in the checkout around ``path``, else in the one that ``env`` names."""
     roots = (*path.resolve().parents, *(Path(env[name]) for name in _ROOTS if env.get(name)))
     return next((root / "primus/configs" for root in roots if (root / "primus/configs/modules").is_dir()), None)
 
@@ -141,7 +141,7 @@ def _preset(folder: Path, name: object, env: Mapping[str, str], problems: list[P
 
 
 def _launch_env(content: Mapping[str, object], env: Mapping[str, str]) -> Mapping[str, str]:
-    """The environment with what the experiment's own ``env`` section sets."""
+    """Returns ``env`` with the variables that the experiment's own ``env`` section sets."""
     own = content.get("env")
     return {**env, **{str(k): str(v) for k, v in own.items()}} if isinstance(own, Mapping) else env
 
@@ -152,7 +152,7 @@ def _gpus(env: Mapping[str, str]) -> int | None:
 
 
 def _gpu(path: Path, platform: object) -> tuple[str, str] | None:
-    """(GPU, what names it): the platform of the experiment, or the nearest folder above it."""
+    """Returns (GPU, what names it) from the experiment's platform, or the nearest folder above the experiment."""
     for word in _texts(platform):
         if match := _GPU.search(word):
             return match[1].lower(), f"platform {word}"

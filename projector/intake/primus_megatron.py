@@ -1,4 +1,4 @@
-"""Primus experiments that train with Megatron-LM: switches of Primus, defaults of a whole configuration."""
+"""Reads Primus experiments that train with Megatron-LM: Primus' switches, defaults of a whole configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_LANGUAGE = ("diffusion", "flux", "wan", "vit", "bert", "t5", "retro", "visi
 
 
 def load(experiment: Experiment) -> Loaded:
-    """The workload. Raises :class:`InputError` with what does not fit, :class:`Unsupported` for other than language."""
+    """Returns the workload. Raises :class:`InputError` with what does not fit, :class:`Unsupported` for other than language."""
     name = experiment.model_name
     kind = str(experiment.named("model_type") or "").lower()
     if any(kind.startswith(word) for word in _NOT_LANGUAGE) or "flux" in name.lower():
@@ -40,14 +40,14 @@ def load(experiment: Experiment) -> Loaded:
         stated = {key: value for key, value in args.items() if value is not None}
         args, assumed = _with_vocabulary({**table("primus", "megatron_defaults"), **stated}, name)
     loaded = assemble(args, Origin(where=experiment.where, name=name, base=base, framework="primus", assumed=assumed))
-    loaded = replace(loaded, assumed=(*loaded.assumed, *_remainder(loaded)), moot=_moot(experiment, loaded))
+    loaded = replace(loaded, assumed=(*loaded.assumed, *_remainder(loaded)), moot=_ignored_switches(experiment, loaded))
     if not experiment.whole:
         return loaded
     return replace(loaded, ignored=tuple(key for key in loaded.ignored if key in experiment.overrides))
 
 
 def _with_vocabulary(given: Mapping[str, object], name: str) -> tuple[dict[str, object], tuple[str, ...]]:
-    """``given`` with a ``vocab_size``, and what that assumes. ``name``: of the model preset."""
+    """Returns ``given`` with a ``vocab_size``, and what that assumes. ``name``: of the model preset."""
     if given.get("vocab_size") is not None or given.get("padded_vocab_size") is not None:
         return dict(given), ()
     if given.get("mock_data"):
@@ -58,7 +58,7 @@ def _with_vocabulary(given: Mapping[str, object], name: str) -> tuple[dict[str, 
 
 
 def _remainder(loaded: Loaded) -> tuple[str, ...]:
-    """What is said of layers that do not divide among the stages: Megatron-LM refuses to start with them."""
+    """Returns the note on layers that do not divide among the stages, with which Megatron-LM refuses to start."""
     recipe, layers = loaded.recipe, loaded.model.num_layers
     if recipe is None or recipe.pipeline_model_parallel_layout is not None:
         return ()
@@ -72,8 +72,8 @@ def _remainder(loaded: Loaded) -> tuple[str, ...]:
     return (f"{stages}: one more on the first {left} ({where})",) if left else ()
 
 
-def _moot(experiment: Experiment, loaded: Loaded) -> tuple[str, ...]:
-    """Switches of the documents that the experiment or the command line states and Primus does nothing with.
+def _ignored_switches(experiment: Experiment, loaded: Loaded) -> tuple[str, ...]:
+    """Returns the documented switches that the experiment or the command line states and Primus ignores.
 
     AMD-AGI/Primus@fd1eeabb primus/core/projection/training_config.py (sets ``context_model_parallel_size`` to
     ``context_parallel_size``), module_profilers/attention.py (``use_flash_attn`` there alone),
@@ -96,7 +96,7 @@ def _moot(experiment: Experiment, loaded: Loaded) -> tuple[str, ...]:
 
 
 def unknown_model(experiment: Experiment) -> list[Problem]:
-    """What is wrong with the model of an experiment whose presets are not at hand."""
+    """Returns the problems of the model of an experiment whose presets are not at hand."""
     name = experiment.model_name
     if not name or zoo.find(name) is not None or "flux" in name.lower():
         return []
@@ -105,7 +105,7 @@ def unknown_model(experiment: Experiment) -> list[Problem]:
 
 
 def switched(settings: Mapping[str, object]) -> dict[str, object]:
-    """``settings`` after what Primus' own switches turn on and off in them.
+    """Returns ``settings`` after Primus' own switches have turned others on and off.
 
     AMD-AGI/Primus@fd1eeabb primus/backends/megatron/patches/args/rocm_arg_validation.py (sync-free stages),
     patches/turbo (what needs ``enable_primus_turbo``). Raises :class:`InputError` for a stage that it refuses.

@@ -165,7 +165,6 @@ def _summary(item: _Found) -> str:
 
 
 def _why_no_training(where: str, paths: Sequence[Way]) -> Problem:
-    """Why no training was found."""
     expected = "a command that trains a language model (torchrun, srun, deepspeed, python … with a trainer's options)"
     absent = list(dict.fromkeys(name for way in paths for name in way.absent))
     programs = ((way.unknowns, launch.program) for way in paths for launch in way.launches if launch.program)

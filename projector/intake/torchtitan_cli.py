@@ -1,5 +1,5 @@
-"""torchtitan's command line: a TOML file, or a function of a registry in Python (``config_registry.py``), and words
-``--section.key value`` over it. The file itself: :mod:`projector.intake.torchtitan`.
+"""Reads torchtitan's command line: a TOML file, or a function of a registry in Python (``config_registry.py``), and words
+``--section.key value`` over it. :mod:`projector.intake.torchtitan` reads the file itself.
 
 Registries: pytorch/torchtitan@b5bcd76c torchtitan/config/manager.py, trainer.py, models/*/config_registry.py; the
 program is read, not run. What its names mean: the table ``registry`` of ``dialects/torchtitan.yaml``.
@@ -29,12 +29,12 @@ _REGISTRY = re.compile(r"\bTrainer\.Config\b[\s\S]*\bmodel_registry\(")
 
 
 def is_registry(text: str) -> bool:
-    """Whether a text is Python that makes configurations of torchtitan's trainer."""
+    """Returns whether ``text`` is Python that builds configurations of torchtitan's trainer."""
     return "def " in text and _REGISTRY.search(text) is not None
 
 
 def stated_by(text: str, name: str, where: str) -> tuple[dict[str, object], tuple[str, ...]]:
-    """What function ``name`` of a registry states, as a job's file would (dotted keys), and what of it stays unread.
+    """Returns the settings of function ``name`` of a registry by dotted keys, as a job's file has them, and unread parts.
 
     Raises :class:`InputError` for a text that is no Python, a function that is not there, and a converter nobody knows.
     """
@@ -52,14 +52,14 @@ def stated_by(text: str, name: str, where: str) -> tuple[dict[str, object], tupl
 
 
 class _Reading:
-    """Functions that are read statement by statement; ``told``: source texts that nothing is made of."""
+    """Reads functions of a registry statement by statement; ``told``: source texts that were not understood."""
 
     def __init__(self, functions: Mapping[str, ast.FunctionDef]) -> None:
         self.told: list[str] = []
         self._functions, self._open, self._calls = functions, set[str](), 0
 
     def returned(self, name: str) -> dict[str, Any]:
-        """The settings that a function returns, nested; empty for one that asks for itself, or after a thousand calls."""
+        """Returns the nested settings that function ``name`` returns; empty for recursion or after a thousand calls."""
         self._calls += 1
         if name in self._open or self._calls > 1000:
             self.told.append(f"{name}()")
@@ -159,7 +159,7 @@ CONFIG_FILE = "job.config_file"
 
 
 def is_torchtitan(program: str, words: Sequence[str]) -> bool:
-    """Whether a launch is one of torchtitan: by its module or its options."""
+    """Returns whether a launch starts torchtitan, by its program or its options."""
     return "torchtitan" in program or any(word.partition("=")[0] == f"--{CONFIG_FILE}" for word in words)
 
 
@@ -173,12 +173,13 @@ def load(
     model: Model | None,
     registry: str | None = None,
 ) -> Loaded:
-    """The workload of a command line whose TOML file holds ``text``, or its registry in Python (None: not at hand).
+    """Returns the workload of a command line whose TOML file holds ``text``, or whose Python registry holds ``registry``
+    (None: not at hand).
 
     Raises :class:`InputError` with everything that does not fit or is not known.
     """
     stated = _options(words)
-    program = _registered(stated) if text is None else None
+    program = _model_of_registry(stated) if text is None else None
     if text is None and program is None and registry is None:
         found = unknowns.shown(str(stated.get(CONFIG_FILE) or "no --job.config_file"))
         expected = "that TOML file beside the script, or --module NAME --config NAME_FLAVOR of a registry in Python"
@@ -207,14 +208,14 @@ def load(
 
 
 def registries(words: Sequence[str]) -> tuple[str, ...]:
-    """Where the registry of ``--module`` may lie: in torchtitan's tree, or beside the script."""
+    """Returns the paths at which the registry of ``--module`` may lie: in torchtitan's tree, or beside the script."""
     module = str(_options(words).get("module", "")).replace(".", "/")
     folders = (module, f"torchtitan/models/{module}", f"torchtitan/experiments/{module}", ".") if module else ()
     return tuple(f"{folder}/config_registry.py" for folder in folders)
 
 
 def of_registry(text: str, file: Path, args: Sequence[str], gpus: int | None, model: Model | None) -> Loaded:
-    """The workload of a registry's function, which ``args`` name (``--config NAME --section.key value``). Raises as
+    """Returns the workload of the registry function that ``args`` name (``--config NAME --section.key value``). Raises as
     :func:`load`."""
     if "config" not in _options(args):
         stated_by(text, "", str(file))
@@ -222,10 +223,10 @@ def of_registry(text: str, file: Path, args: Sequence[str], gpus: int | None, mo
     return load(words, Unknowns(), str(file), text=None, gpus=gpus, model=model, registry=text)
 
 
-def _registered(stated: Mapping[str, object]) -> dict[str, object] | None:
-    """The model and its flavor that a registry's function is named after: ``--module torchtitan.models.deepseek_v3 --config
-    deepseek_v3_671b`` (pytorch/torchtitan torchtitan/config/manager.py: ``MODULE.config_registry.CONFIG``). None where the
-    line names none."""
+def _model_of_registry(stated: Mapping[str, object]) -> dict[str, object] | None:
+    """Returns the model and flavor in the name of a registry's function: ``--module torchtitan.models.deepseek_v3 --config
+    deepseek_v3_671b`` (pytorch/torchtitan torchtitan/config/manager.py: ``MODULE.config_registry.CONFIG``); None without
+    a function."""
     module, config = str(stated.get("module", "")).rpartition(".")[2], str(stated.get("config", ""))
     flavor = config.removeprefix(f"{module}_")
     if not module or flavor == config:

@@ -167,7 +167,7 @@ def load_litgpt(content: Mapping[str, object], where: str, *, model: Model | Non
 
 
 def _tuned(job: Settings, gpus: int | None) -> tuple[str, ...]:
-    """Returns what is not modelled of a fine-tuning; puts adapters, sharding and recomputation into the job's fields: more than
+    """Returns what a fine-tuning leaves unmodelled; puts adapters, sharding, recomputation into the job's fields: more than
     one rank shards all weights (over nodes, too) and recomputes every layer."""
     job.fields["data_parallel_shard_size"] = None
     job.fields |= BUNDLES["no recompute" if gpus == 1 else "full recompute"]

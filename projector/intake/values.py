@@ -1,4 +1,4 @@
-"""Values as other tools print them: Python literals, enum members, torch types, YAML scalars."""
+"""Reads values as other tools print them: Python literals, enum members, torch types, YAML scalars."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _NONE = ("None", "null", "~", "")  # a lower-case none is a word: "no recomputat
 
 
 def literal(text: object) -> object:
-    """A printed value: ``None``, ``True``, numbers, lists and tuples; ``Enum.member`` its member; else the text. What is no
-    text stays as it is."""
+    """Returns the value of a printed text: ``None``, ``True``, numbers, lists and tuples; else the text. A value that is no
+    text is returned unchanged."""
     if not isinstance(text, str):
         return text
     bare = text.strip()
@@ -45,7 +45,7 @@ def literal(text: object) -> object:
 
 
 def program(text: str, where: str) -> ast.Module:
-    """The syntax tree of a Python program, which is read and not run. Raises :class:`InputError` for what is none."""
+    """Parses a Python program, which is not run. Raises :class:`InputError` for a text that is none."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -53,13 +53,13 @@ def program(text: str, where: str) -> ast.Module:
 
 
 def section(content: object, key: str) -> Mapping[str, Any]:
-    """The mapping at ``key`` of a mapping; empty where there is none."""
+    """Returns the mapping at ``key`` of ``content``; empty where there is none."""
     value = content.get(key) if isinstance(content, Mapping) else None
     return value if isinstance(value, Mapping) else {}
 
 
 class Reader:
-    """Typed access to loosely typed settings that remembers what was read and what did not fit.
+    """Reads loosely typed settings as typed values, and remembers which were read and which did not fit.
 
     ``problems`` collects ``(key, value, expected)``; ``used`` every key that was looked at and present.
     """
@@ -72,23 +72,23 @@ class Reader:
 
     @property
     def unread(self) -> dict[str, object]:
-        """What nobody looked at."""
+        """Returns the settings that no call has read."""
         return {name: value for name, value in self._settings.items() if name not in self.used}
 
     def has(self, *names: str) -> bool:
-        """Whether one of ``names`` is present with a value."""
+        """Returns whether one of ``names`` is present with a value."""
         return any(self.raw(name) is not None for name in names)
 
     def stated(self, name: str) -> bool:
-        """Whether ``name`` is present, be it with nothing as its value."""
+        """Returns whether ``name`` is present, even with None as its value."""
         return name in self._settings
 
     def integer(self, *names: str) -> int | None:
-        """The first of ``names`` that has a value, as a whole number (``"8"`` and ``8.0`` are)."""
+        """Returns the first of ``names`` that has a value, as a whole number (``"8"`` and ``8.0`` are)."""
         return self._first(names, _integer, "a whole number")
 
     def count(self, name: str) -> int | None:
-        """The whole number of ``name``, a problem below 1."""
+        """Returns the whole number of ``name``; reports a problem below 1."""
         found = self.integer(name)
         if found is None or found > 0:
             return found
@@ -96,10 +96,11 @@ class Reader:
         return None
 
     def number(self, *names: str) -> float | None:
+        """Returns the first of ``names`` that has a value, as a number."""
         return self._first(names, _number, "a number")
 
     def flag(self, *names: str) -> bool | None:
-        """The first of ``names`` with a value, as true or false; ``no_x`` and ``disable_x`` say the opposite of x."""
+        """Returns the first of ``names`` with a value, as true or false; ``no_x`` and ``disable_x`` negate x."""
         for name in names:
             for spelling, negative in ((name, False), (f"no_{name}", True), (f"disable_{name}", True)):
                 value = self.raw(spelling)
@@ -112,11 +113,11 @@ class Reader:
         return None
 
     def word(self, *names: str) -> str | None:
-        """The first of ``names`` that has a value, as text; enum prefixes go, torch types get their short names."""
+        """Returns the first of ``names`` with a value, as text without enum prefix; torch types get short names."""
         return self._first(names, word_of, "a word")
 
     def text(self, name: str) -> str:
-        """The value of ``name`` as it is written, empty without one; a number is what it is called."""
+        """Returns the value of ``name`` as text, empty without one; numbers are converted to text."""
         value = self.raw(name)
         if isinstance(value, (str, int, float, type(None))):
             return "" if value is None else str(value)
@@ -124,20 +125,20 @@ class Reader:
         return ""
 
     def words(self, *names: str) -> tuple[str, ...] | None:
-        """A list of words, or one text of them separated by commas or blanks, in brackets or not."""
+        """Returns the words of a list, or of one text separated by commas or blanks, in brackets or not."""
         return self._first(names, _words, "a list of words")
 
     def named(self, kinds: Mapping[str, str]) -> dict[str, Any]:
-        """Field to value by a table of names: ``integer: a b|c`` are whole numbers a, and b by its own name or c's."""
+        """Returns field to value by a table of names: ``integer: a b|c`` reads whole numbers a, and b by the name b or c."""
         several = ((kind, each.split("|")) for kind, names in kinds.items() for each in names.split())
         return {names[0]: getattr(self, kind)(*names) for kind, names in several}
 
     def integers(self, *names: str) -> tuple[int, ...] | None:
-        """A list of whole numbers, or one text of them separated by commas."""
+        """Returns the whole numbers of a list, or of one text separated by commas."""
         return self._first(names, integers_of, "a list of whole numbers")
 
     def _first(self, names: Sequence[str], read: Callable[[object], T | None], expected: str) -> T | None:
-        """What ``read`` makes of the first of ``names`` that has a value; a problem where it makes nothing of it."""
+        """Returns ``read`` of the first of ``names`` that has a value; reports a problem where ``read`` gives None."""
         for name in names:
             value = self.raw(name)
             if value is not None:
@@ -148,7 +149,7 @@ class Reader:
         return None
 
     def within(self, name: str) -> Reader:
-        """Access to the mapping at ``name``, an empty one where there is none; what is read of it is remembered, too."""
+        """Returns a reader of the mapping at ``name`` (empty where there is none), which shares this reader's problems."""
         value = self.raw(name)
         if value is not None and not isinstance(value, Mapping):
             self.problems.append((name, value, "a mapping"))
@@ -157,7 +158,7 @@ class Reader:
         return self.inner.setdefault(name, inner)
 
     def raw(self, name: str) -> object:
-        """The value of ``name`` as it stands, None when absent."""
+        """Returns the value of ``name`` as it stands, None when absent."""
         if name not in self._settings:
             return None
         self.used.add(name)
@@ -166,7 +167,7 @@ class Reader:
 
 
 def _looks_literal(text: str) -> bool:
-    """Numbers, truth values and nothing written as text; lists stay text for who parses them."""
+    """Returns whether ``text`` spells a number, a truth value or None; lists stay text for their own parser."""
     bare = text.strip()
     if bare in _NONE or bare.lower() in (*_TRUE, *_FALSE):
         return True
@@ -186,7 +187,7 @@ def _number(value: object) -> float | None:
 
 
 def word_of(value: object) -> str | None:
-    """A text by its short name: of an enum its member, of a torch type ours; None of anything else."""
+    """Returns the short name of a text: an enum's member, a torch type's short name; None for a value that is no text."""
     if not isinstance(value, str):
         return None
     bare = _ENUM.sub(r"\1", value)
@@ -202,7 +203,7 @@ def _words(value: object) -> tuple[str, ...] | None:
 
 
 def integers_of(value: object) -> tuple[int, ...] | None:
-    """Whole numbers of a list, or of one text or texts of them separated by commas; None of anything else."""
+    """Returns the whole numbers of a list, or of texts separated by commas; None for anything else."""
     if isinstance(value, (list, tuple)) and value and all(isinstance(item, str) for item in value):
         value = ",".join(value)
     if isinstance(value, str) and re.fullmatch(r"\s*\d{1,15}(\s*,\s*\d{1,15})*\s*", value):
