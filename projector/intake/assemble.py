@@ -1,4 +1,4 @@
-"""Megatron-LM arguments, however they were read, to a :class:`Loaded`: the part that its loaders share."""
+"""Turns Megatron-LM arguments into a :class:`Loaded`: the part that all loaders of such arguments share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ZERO_STAGES = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_par
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where arguments come from: ``where`` for messages, the model's ``name``, and what is known of it (``base``).
+    """Says where arguments come from: ``where`` for messages, the model's ``name``, its architecture if known (``base``).
 
     ``written``: by a person, so that names may be misspelt; a trainer's own dump of its arguments is not.
     """
@@ -43,9 +43,9 @@ class Origin:
 
 
 def assemble(args: Mapping[str, object], origin: Origin) -> Loaded:
-    """A workload from Megatron-LM arguments by name. Raises :class:`InputError` with everything that does not fit.
+    """Returns the workload of Megatron-LM arguments by name. Raises :class:`InputError` with everything that does not fit.
 
-    With a ``base`` model only what ``args`` says otherwise changes; without one Megatron-LM's own defaults fill in.
+    The stated ``args`` change a ``base`` model; without one Megatron-LM's defaults fill in what is absent.
     """
     named = None if origin.base else tokenizers.completed(args, (origin.name,))
     if named is not None:
@@ -92,12 +92,12 @@ def assemble(args: Mapping[str, object], origin: Origin) -> Loaded:
         else assumed,
         ignored=left.neutral,
         unmodelled=left.unmodelled,
-        moot=_moot(args) if origin.written and origin.base is None else (),
+        moot=_ignored_arguments(args) if origin.written and origin.base is None else (),
     )
 
 
-def _moot(args: Mapping[str, object]) -> tuple[str, ...]:
-    """What Megatron-LM takes and does nothing with (core_transformer_config_from_args of megatron/training/arguments.py)."""
+def _ignored_arguments(args: Mapping[str, object]) -> tuple[str, ...]:
+    """Returns the arguments that Megatron-LM ignores (core_transformer_config_from_args of megatron/training/arguments.py)."""
     groups = args.get("num_query_groups")
     shared = args.get("group_query_attention") or groups in (None, 1, args.get("num_attention_heads"))
     why = "without group_query_attention each head has keys and values of its own"
@@ -114,7 +114,7 @@ def _deepspeed(reader: Reader) -> dict[str, object]:
 
 
 def _layout_without_mtp(stated: Mapping[str, object]) -> bool:
-    """Whether a layout is given that builds no MTP layer: Megatron-LM builds those that the layout places."""
+    """Returns whether the layout places no MTP layer: Megatron-LM builds only those that a layout places."""
     layout = stated.get("pipeline_model_parallel_layout")
     return isinstance(layout, str) and "m" not in layout
 
@@ -146,7 +146,7 @@ _READERS = (model_fields, _recipe_of_deep_model, _deepspeed, _gpus_alone)
 
 
 def _model(fields: Mapping[str, object], origin: Origin) -> tuple[Model | None, list[Problem]]:
-    """The base changed by ``fields``, or a model of ``fields`` alone."""
+    """Returns the base model changed by ``fields``, or a model of ``fields`` alone, and the problems found."""
     given = dict(fields)
     base: dict[str, object] = {}
     if origin.base is not None:

@@ -1,5 +1,5 @@
-"""GPT-NeoX's configurations of decoders without experts (one mapping of its own names and DeepSpeed's): what
-``dialects/gpt_neox.yaml`` cannot say."""
+"""Reads GPT-NeoX configurations of decoders without experts (a mapping of GPT-NeoX's and DeepSpeed's names), as far as
+``dialects/gpt_neox.yaml`` cannot."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _LLAMA_MULTIPLE = 256
 
 
 def is_gpt_neox(content: Mapping[str, object]) -> bool:
-    """Whether ``content`` holds a name that GPT-NeoX alone has, and no section of another tool."""
+    """Returns whether ``content`` holds a name that GPT-NeoX alone has, and no section of another tool."""
     names = {str(key).replace("-", "_") for key in content}
     return dialect("gpt_neox").fits(dict.fromkeys(names)) and not names & {"trainer", "training"}
 
 
 def load(content: Mapping[str, object], where: str, *, model: Model | None, written: bool = True) -> Loaded:
-    """The workload of a whole configuration, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with
-    everything that does not fit, :class:`Unsupported` for other trainings and layers. ``written``: by a person, and not
-    printed by the trainer."""
+    """Returns the workload of a whole configuration, whose number of GPUs comes from elsewhere. Raises :class:`InputError`
+    with everything that does not fit, :class:`Unsupported` for other trainings and layers. ``written``: a person wrote
+    the configuration, the trainer did not print it."""
     job = Settings(dialect("gpt_neox"), content, where)
     args, stated = job.args, job.stated
     typed = () if "precision" in job.fields else ("precision=fp32 (neither bf16 nor fp16 is stated)",)
@@ -109,7 +109,7 @@ def _architecture(job: Settings) -> dict[str, object]:
 
 
 def _width(args: Reader, gated: bool) -> int | None:
-    """Of the MLP: with a gate two thirds of what is stated are both of its halves."""
+    """Returns the width of the MLP; with a gate, two thirds of the stated width are gate and up together."""
     hidden, factor = args.integer("hidden_size"), args.number("expansion_factor")
     width, multiple = args.integer("intermediate_size"), args.integer("mlp_multiple_of") or 1
     if width is None and hidden is not None:
@@ -121,6 +121,6 @@ def _width(args: Reader, gated: bool) -> int | None:
 
 
 def _llama_width(args: Reader) -> int | None:
-    """Of 2023's ``LLaMAParallelMLP``: two thirds of four times the hidden size, rounded up to a multiple of 256."""
+    """Returns the width of 2023's ``LLaMAParallelMLP``: two thirds of 4·H, rounded up to a multiple of 256."""
     hidden = args.integer("hidden_size")
     return None if hidden is None else -(-int(2 * hidden * 4 / 3) // _LLAMA_MULTIPLE) * _LLAMA_MULTIPLE

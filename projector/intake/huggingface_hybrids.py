@@ -15,18 +15,18 @@ _Fields = dict[str, object]
 
 
 def _letters(c: Reader, keys: tuple[str, ...], letters: Mapping[str, str]) -> str:
-    """A letter a layer from a list of words: that of the first mark in the word."""
+    """Returns one letter a layer for a list of words: the letter of the first mark that the word contains."""
     words = next((value for key in keys if isinstance(value := c.raw(key), (list, tuple))), ())
     return "".join(next((at for mark, at in letters.items() if mark in str(word)), "*") for word in words)
 
 
 def _step_rank(c: Reader, key: str, hidden: int) -> int:
-    """Of the projection of step sizes; ``auto``: a sixteenth of the hidden size, rounded up."""
+    """Returns the rank of the step sizes' projection; ``auto``: a sixteenth of the hidden size, rounded up."""
     return -(-hidden // 16) if c.raw(key) in (None, "auto") else c.integer(key) or 0
 
 
-def _alone(c: Reader, letter: str) -> _Fields:
-    """A stack of mixers without MLPs: neither heads of attention nor a width of an MLP mean anything."""
+def _mixers_alone(c: Reader, letter: str) -> _Fields:
+    """Returns a stack of mixers without MLPs, for which attention heads and MLP width have no meaning."""
     hidden = c.integer("hidden_size")
     return {
         **sizes(c, num_layers="num_hidden_layers", vocab_size="vocab_size"),
@@ -48,7 +48,7 @@ def _mamba1(c: Reader, tied: bool) -> _Fields:
     )
     said = c.flag("tie_word_embeddings")
     return {
-        **_alone(c, "S"),
+        **_mixers_alone(c, "S"),
         "mamba1": found,
         "untie_embeddings_and_output_weights": not (tied if said is None else said),
     }
@@ -60,11 +60,11 @@ def _mamba2(c: Reader) -> _Fields:
         mamba_state_dim="state_size", conv_width="conv_kernel", chunk="chunk_size",
     )  # fmt: skip
     untied = c.flag("tie_word_embeddings") is not True
-    return {**_alone(c, "M"), "mamba": given(**found), "untie_embeddings_and_output_weights": untied}
+    return {**_mixers_alone(c, "M"), "mamba": given(**found), "untie_embeddings_and_output_weights": untied}
 
 
 def _jamba(c: Reader) -> _Fields:
-    """Attention every n-th layer from an offset on, else Mamba-1; experts by the same kind of rule."""
+    """Reads Jamba: attention every n-th layer from an offset on, else Mamba-1; experts by a rule of the same kind."""
     layers, hidden = depth(c), c.integer("hidden_size") or 0
     every, at = c.integer("attn_layer_period") or 8, c.integer("attn_layer_offset")
     found: _Fields = {
@@ -87,7 +87,7 @@ def _jamba(c: Reader) -> _Fields:
 
 
 def _heads(c: Reader, chunk: int = 256) -> _Fields:
-    """Mamba-2 as Falcon-H1, Bamba and Granite 4 name it."""
+    """Reads the sizes of Mamba-2 by the names of Falcon-H1, Bamba and Granite 4."""
     hidden, heads = c.integer("hidden_size") or 0, c.integer("mamba_n_heads") or 128
     inner = c.integer("mamba_d_ssm") or (c.integer("mamba_expand") or 2) * hidden
     width = c.raw("mamba_d_head")
@@ -107,7 +107,7 @@ def _falcon_h1(c: Reader) -> _Fields:
 
 
 def _zamba2(c: Reader) -> _Fields:
-    """Layers that are called hybrid have a shared block, of ``num_mem_blocks`` by turns, before their mixer."""
+    """Reads Zamba2: hybrid layers have one of ``num_mem_blocks`` shared blocks, by turns, before their mixer."""
     hidden, heads, at = (
         c.integer("hidden_size") or 0,
         c.integer("num_attention_heads") or 1,

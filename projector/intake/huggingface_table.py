@@ -1,4 +1,4 @@
-"""Readers of ``config.json`` from ``tables/huggingface.yaml``: architectures that differ from another one by words."""
+"""Builds readers of ``config.json`` from ``tables/huggingface.yaml``, for architectures that differ from others by words."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _INDEXER = ("index_n_heads", "index_head_dim", "index_topk")
 
 
 def readers() -> Mapping[str, Callable[[Reader], _Fields]]:
-    """By ``model_type``."""
+    """Returns the readers of ``config.json`` by ``model_type``."""
     return MappingProxyType({name: partial(_read, name) for name in whole(_FILE)})
 
 
@@ -67,7 +67,7 @@ def _read(name: str, c: Reader) -> _Fields:
             found["moe"] |= {key.removeprefix("moe."): value}
     for key, unstated in entry.get("unstated", {}).items():
         found |= {} if c.has(key) else unstated
-    missing = [why for key, why in entry.get("refused_if", {}).items() if _says(c, key)]
+    missing = [why for key, why in entry.get("refused_if", {}).items() if _is_on(c, key)]
     same = entry.get("equal", {}).items()
     missing += [why for key, (other, why) in same if c.integer(key) not in (None, c.integer(other))]
     for key, meanings in entry.get("values", {}).items():
@@ -81,8 +81,8 @@ def _read(name: str, c: Reader) -> _Fields:
 def _experts(entry: Mapping[str, Any], c: Reader, found: _Fields) -> _Fields:
     keys, condition = entry.get("experts"), entry.get("only_if")
     if keys is None:
-        return {"moe": found["moe"] | _placed(entry, c)} if isinstance(found.get("moe"), dict) else {}
-    if condition and not _says(c, condition):
+        return {"moe": found["moe"] | _expert_layers(entry, c)} if isinstance(found.get("moe"), dict) else {}
+    if condition and not _is_on(c, condition):
         return {}
     number, topk, width = keys
     moe = routed(c, number, width, topk)
@@ -95,16 +95,16 @@ def _experts(entry: Mapping[str, Any], c: Reader, found: _Fields) -> _Fields:
     if limits and (limits[0] or 0) > 1:
         moe |= given(moe_router_num_groups=limits[0], moe_router_group_topk=limits[1])
     gated = {"moe_shared_expert_gate": True} if total and shared.get("gate") else {}
-    return {"moe": moe | given(moe_shared_expert_intermediate_size=total, **gated) | _placed(entry, c)}
+    return {"moe": moe | given(moe_shared_expert_intermediate_size=total, **gated) | _expert_layers(entry, c)}
 
 
-def _says(c: Reader, key: str) -> bool:
-    """Whether a switch is on, or a number is none of 0."""
+def _is_on(c: Reader, key: str) -> bool:
+    """Returns whether a switch is on, or a number is not 0."""
     return bool(c.flag(key) if isinstance(c.raw(key), bool) else c.integer(key))
 
 
-def _placed(entry: Mapping[str, Any], c: Reader) -> _Fields:
-    """Which layers have experts: after the first n, or those that a list names."""
+def _expert_layers(entry: Mapping[str, Any], c: Reader) -> _Fields:
+    """Returns which layers have experts: all after the first n, or those that a list names."""
     layers, key = depth(c), entry.get("placed", "")
     kinds = c.raw("mlp_layer_types")
     if key == "all":
@@ -122,7 +122,7 @@ def _placed(entry: Mapping[str, Any], c: Reader) -> _Fields:
 
 
 def _windows(entry: Mapping[str, Any], c: Reader) -> _Fields:
-    """A list of kinds of layers, or every n-th of full attention."""
+    """Returns the layers' windows from a list of kinds of layers, or from full attention in every n-th layer."""
     if entry.get("windows") != "layer_types":
         return {}
     width, kinds = c.integer("sliding_window"), c.raw("layer_types")
@@ -133,7 +133,7 @@ def _windows(entry: Mapping[str, Any], c: Reader) -> _Fields:
 
 
 def _mixers(entry: Mapping[str, Any], c: Reader) -> _Fields:
-    """Letters of mixers from a list of kinds of layers, or full attention every n-th layer, and the sizes of each letter."""
+    """Returns mixer letters from a list of kinds of layers, or full attention every n-th layer, and sizes of each letter."""
     letters = entry.get("mixers")
     if letters is None:
         return {}

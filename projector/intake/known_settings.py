@@ -1,5 +1,5 @@
-"""What a configuration holds beyond what its loader reads: settings without effect, settings that are not modelled, and
-slips of the pen. The names are in ``known_settings.yaml``, with their source and release.
+"""Sorts the settings that no loader reads into those without effect, those that are not modelled, and misspellings. The names
+are in ``known_settings.yaml``, with their source and release.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SHORT_NAMES: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Unread:
-    """``neutral``: names that cannot change seconds or bytes; ``unmodelled``: ``name=value`` texts of those that may.
+    """Holds sorted settings. ``neutral``: names that cannot change seconds or bytes; ``unmodelled``: others, ``name=value``.
 
     ``cutting``: those of ``unmodelled`` that nobody knows and whose names say that they cut the work over GPUs.
     """
@@ -51,7 +51,7 @@ class Unread:
     problems: tuple[Problem, ...] = ()
 
     def beside(self, inner: Unread, prefix: str) -> Unread:
-        """These and those of a section inside, whose names begin with ``prefix``."""
+        """Returns these settings and those of a section, ``inner``, whose names get ``prefix``."""
         return Unread(
             neutral=(*self.neutral, *(prefix + each for each in inner.neutral)),
             unmodelled=(*self.unmodelled, *(prefix + each for each in inner.unmodelled)),
@@ -63,16 +63,16 @@ class Unread:
 def sort(unread: Mapping[str, object], read: frozenset[str], where: str, *, written: bool = True) -> Unread:
     """Sorts ``unread`` (settings that no field took) beside the names that the loader can ``read``.
 
-    A name that it reads under other settings has no effect under these. A name that nobody knows and that misspells one
-    that is read is a :class:`Problem`, where a person has ``written`` the settings: what a trainer printed of itself holds
-    no slips. Other unknown names may be a fork's own: they are listed as not modelled, unless they are off.
+    A name that the loader reads under other settings has no effect under these. An unknown name that misspells one that is
+    read is a :class:`Problem` where a person has ``written`` the settings: a trainer's printout holds no misspellings.
+    Other unknown names may be a fork's own: they are listed as not modelled, unless they are off.
     """
     neutral, unmodelled, cutting, problems = [], [], [], []
     for name, value in sorted(unread.items()):
         neutral_at = known().get(normal(name))
         if name in read or name.isupper():  # in capitals: a variable of the shell or of the file, no argument
             neutral.append(name)
-        elif neutral_at is None and written and (meant := _meant(name, read)):
+        elif neutral_at is None and written and (meant := _nearest_names(name, read)):
             problems.append(Problem(where, name, value, f"a known setting; nearest: {', '.join(meant)}"))
         elif _changes_nothing(value, neutral_at):
             neutral.append(name)
@@ -86,13 +86,13 @@ def sort(unread: Mapping[str, object], read: frozenset[str], where: str, *, writ
 
 
 def _cuts(name: str, value: object) -> bool:
-    """Whether a setting that nobody reads cuts the work over GPUs in a way of its own: the table or its name says so."""
+    """Returns whether an unread setting cuts the work over GPUs in its own way, by the table or by its name."""
     if name in known():
         return name in _valued("cutting")
     return _CUTTING.search(name) is not None and (value is True or value not in (0, 1))
 
 
-def _meant(name: str, read: frozenset[str]) -> tuple[str, ...]:
+def _nearest_names(name: str, read: frozenset[str]) -> tuple[str, ...]:
     short = SHORT_NAMES.get(normal(name))
     return (short,) if short in read and short is not None else misspelt(name, read)
 
@@ -111,7 +111,7 @@ def _told() -> Mapping[str, Any]:
 
 @cache
 def known() -> Mapping[str, tuple[object, ...]]:
-    """Values that change nothing, by name."""
+    """Returns the values that change nothing, by the name of the setting."""
     neutral = (
         each for releases in _told()["neutral"].values() for names in releases.values() for each in names.split()
     )
@@ -120,7 +120,7 @@ def known() -> Mapping[str, tuple[object, ...]]:
 
 @cache
 def _valued(family: str) -> Mapping[str, tuple[object, ...]]:
-    """Settings of a family by name (``cutting``: other ways of cutting a model over GPUs), with the values that change
+    """Returns the settings of a family (``cutting``: other ways of cutting a model over GPUs) with the values that change
     nothing."""
     return {
         normal(name): tuple(values) if isinstance(values, list) else (values,)
@@ -131,7 +131,7 @@ def _valued(family: str) -> Mapping[str, tuple[object, ...]]:
 
 
 def _changes_nothing(value: object, neutral_at: tuple[object, ...] | None) -> bool:
-    """Whether a setting has no effect at ``value``: unset, or at a value of ``neutral_at`` (None: unknown)."""
+    """Returns whether a setting has no effect at ``value``: unset, or one of ``neutral_at`` (None: unknown)."""
     if neutral_at is NEUTRAL:
         return True
     plain = literal(value)
@@ -143,5 +143,5 @@ def _changes_nothing(value: object, neutral_at: tuple[object, ...] | None) -> bo
 
 
 def shown(value: object) -> str:
-    """``value`` on one line, cut where it is long."""
+    """Returns ``value`` on one line, cut where it is long."""
     return truncate(str(value).replace("\n", " "), _LONGEST)

@@ -1,4 +1,4 @@
-"""Megatron-LM arguments: the dump at the head of a training log, or a YAML or JSON mapping of them.
+"""Reads Megatron-LM arguments from the dump at the head of a training log, or from a YAML or JSON mapping.
 
 Dump lines read ``name .... value`` behind any prefix (rank numbers, timestamps, ``[rank-0/8][INFO] [file.py:12] :``).
 """
@@ -36,7 +36,7 @@ _LEAST_LINES = 8  # of a dump: fewer are a coincidence (Megatron-LM prints some 
 def from_mapping(
     args: Mapping[str, object], where: str, *, model: str | None = None, name: str = "", written: bool = True
 ) -> Loaded:
-    """The workload of a plain mapping of Megatron-LM argument names to values.
+    """Returns the workload of a plain mapping of Megatron-LM argument names to values.
 
     Where no vocabulary is given and no tokenizer is named, that of the zoo model which ``name`` means is assumed.
     ``written``: by a person, see :class:`Origin`. Raises :class:`InputError` with everything that does not fit.
@@ -56,30 +56,30 @@ def from_mapping(
 def partial_recipe(
     args: Mapping[str, object], num_layers: int | None = None
 ) -> tuple[dict[str, object], list[tuple[str, object, str]]]:
-    """Recipe fields that a *part* of the arguments states, and ``(argument, value, expected)`` of what does not fit."""
+    """Returns the recipe fields that a *part* of the arguments states, and ``(argument, value, expected)`` of bad values."""
     reader = Reader(args)
     return recipe_fields(reader, num_layers), reader.problems
 
 
 def parse(text: str) -> dict[str, object]:
-    """Arguments found in ``text``, by name; empty when there are none."""
+    """Returns the arguments found in ``text``, by name; empty when there are none."""
     return _dump(text) or _mapping(text)
 
 
 def is_dump(text: str) -> bool:
-    """Whether ``text`` holds the arguments as a trainer printed them, rather than as somebody wrote them."""
+    """Returns whether ``text`` holds the arguments as a trainer printed them, rather than as a person wrote them."""
     lines = (True for line in text.splitlines() if dumped(_ANSI.sub("", line)))
     return sum(1 for _ in islice(lines, _LEAST_LINES)) == _LEAST_LINES
 
 
 def dumped(line: str) -> tuple[str, str] | None:
-    """Name and value of a line of a dump, without what another rank printed behind it."""
+    """Returns name and value of a line of a dump, without text of another rank behind them; None for other lines."""
     match = _DUMPED.search(line.rstrip()) if "..." in line else None
     return (match[1], _TORN.sub("", match[2]).strip()) if match else None
 
 
 def _dump(text: str) -> dict[str, object]:
-    """The last list of arguments that is whole, or all lines that look like some where none has a head."""
+    """Returns the last complete list of arguments, or all lines that look like arguments where no list has a head."""
     found: dict[str, object] = {}
     beside: dict[str, object] = {}
     ended = False
@@ -99,7 +99,7 @@ def _dump(text: str) -> dict[str, object]:
 
 
 def _mapping(text: str) -> dict[str, object]:
-    """A YAML or JSON mapping; names may be written as options, and stand under ``MODEL_ARGS`` or ``args``."""
+    """Parses a YAML or JSON mapping whose names may be options, and may stand under ``MODEL_ARGS`` or ``args``."""
     try:
         content = parse_yaml(text, "")
     except InputError:
@@ -114,8 +114,8 @@ def _mapping(text: str) -> dict[str, object]:
 
 
 def joined(content: Mapping[str, Any]) -> dict[str, Any]:
-    """``content`` without the sections into which Megatron-LM's own YAML and FlagScale's put arguments: those share one
-    space of names, wherever they stand. Other mappings as they are."""
+    """Returns ``content`` with the sections of Megatron-LM's own YAML and FlagScale's flattened, since their arguments share
+    one space of names; other mappings unchanged."""
     found = {str(key): value for key, value in content.items()}
     if any(all(isinstance(found.get(key), Mapping) for key in sections) for sections in _SECTIONS):
         while any(isinstance(value, Mapping) for value in found.values()):

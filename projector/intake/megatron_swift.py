@@ -42,8 +42,8 @@ def of_dump(content: Mapping[str, object], where: str, *, model: Model | None) -
 
 
 def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
-    """Returns the workload of ``launch``. Raises :class:`InputError` for what only the run knows, :class:`Unsupported` for other
-    trainings."""
+    """Returns the workload of ``launch``. Raises :class:`InputError` for what only the run knows, and
+    :class:`Unsupported` for other trainings."""
     launch = _with_file(launch, way, where)
     given = options(launch.arguments[1:])
     args: dict[str, object] = {}

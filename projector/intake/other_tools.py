@@ -1,5 +1,5 @@
-"""Configurations and command lines of trainers that nothing here reads: named as what they are, so that nobody looks for a
-slip of the pen, with the flags that ask the same, made of those settings whose names some reader here knows.
+"""Refuses configurations and command lines of trainers that no reader supports: names the trainer, so that nobody looks for a
+misspelling, and gives the same workload as flags, as far as some reader knows the names of the settings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _ways(tool: str, stated: Mapping[str, object]) -> str:
 
 
 def another_tool(program: str, words: Sequence[str], unknowns: Unknowns) -> str:
-    """Why the command line ``words`` of ``program`` is not read, where another trainer takes it; else empty."""
+    """Returns why the command line is not read, where ``program`` is a trainer without a reader; else empty."""
     started = f"{program} {words[0] if words else ''}"
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
     for name, marks in table("other_tools", "commands"):
@@ -42,14 +42,14 @@ def another_tool(program: str, words: Sequence[str], unknowns: Unknowns) -> str:
 
 
 def unambiguous(args: Mapping[str, object], words: Sequence[str]) -> Mapping[str, object]:
-    """``args`` of the command line ``words`` of no fork of Megatron-LM, without a batch that is of a rank or of all ranks,
-    as trainers please."""
+    """Returns ``args`` of a trainer that is no fork of Megatron-LM, without a batch size that may be of a rank or of all
+    ranks."""
     named = {word.partition("=")[0].replace("-", "_") for word in words}
     return {key: value for key, value in args.items() if key != "micro_batch_size" or "__batch_size" not in named}
 
 
 def of_another_kind(program: str) -> str:
-    """What ``program`` trains by its name, where that is no causal language model of layers that are read; else empty."""
+    """Returns what ``program`` trains by its name, where that is no supported causal language model; else empty."""
     told = table("other_tools", "programs")
     name = program.lower().removesuffix(".py")
     return next((why.format(program) for marks, why in told if re.search(marks, name)), "")
@@ -73,7 +73,7 @@ _PAIR = re.compile(r"^\s*([A-Za-z_][\w.]*)\s*(?::\s*\w+\s*)?[=:]\s*([^\s#,{(\[][
 
 
 def of_program(text: str) -> str:
-    """Why a Python program is not read, where its imports tell a trainer's; else empty."""
+    """Returns why a Python program is not read, where its imports show a known trainer; else empty."""
     told = (name for module, name in table("other_tools", "imports").items()
             if re.search(rf"^\s*(?:from|import) {re.escape(module)}\b", text, re.MULTILINE))  # fmt: skip
     name = next(told, "")
@@ -81,13 +81,13 @@ def of_program(text: str) -> str:
 
 
 def of_text(text: str) -> str:
-    """:func:`flags` of the ``name = value`` lines of a text: a program's, or any other file's."""
+    """Returns :func:`flags` of the ``name = value`` lines of a program or any other text."""
     return flags({name: literal(value.strip().strip("'\"")) for name, value in _PAIR.findall(text)})
 
 
 def flags(settings: Mapping[str, object]) -> str:
-    """``the same as flags: --model llama3_8b --gpu NAME …``: what ``settings`` state by names that are known, and a place
-    for the model, the GPU and their number where they do not."""
+    """Returns ``the same as flags: --model llama3_8b --gpu NAME …``: the settings whose names are known, and placeholders
+    for model, GPU and number of GPUs where ``settings`` do not state them."""
     stated: dict[str, str] = {}
     asked = {"--model": "NAME|FILE", "--gpu": "NAME", "--gpus": "N"}
     for name, value in _leaves(settings):
@@ -121,7 +121,7 @@ def _leaves(settings: Mapping[str, object], prefix: str = "") -> Iterator[tuple[
 
 @cache
 def _by_setting() -> Mapping[str, Field]:
-    """The recipe field of the last word of a setting's name, where all dialects that have it mean the same."""
+    """Returns recipe field by the last word of a setting's name, where all dialects with that name agree."""
     found: dict[str, set[Field]] = {}
     for each in map(dialect, names()):
         for field, settings in each.names.items():
@@ -134,7 +134,7 @@ def _by_setting() -> Mapping[str, Field]:
 
 
 def _said(field: Field, value: object) -> str:
-    """The flag with this value; empty for a value that the field cannot have."""
+    """Returns the flag of ``field`` with ``value``; empty for a value that the field cannot have."""
     flag = field.names[0].replace("_", "-")
     if field.many or len(field.path) > 1 or type(value) is not field.kind or field not in fields():
         return ""

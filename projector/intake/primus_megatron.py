@@ -20,7 +20,7 @@ _NOT_LANGUAGE = ("diffusion", "flux", "wan", "vit", "bert", "t5", "retro", "visi
 
 
 def load(experiment: Experiment) -> Loaded:
-    """Returns the workload. Raises :class:`InputError` with what does not fit, :class:`Unsupported` for other than language."""
+    """Returns the workload. Raises :class:`InputError` with what does not fit, :class:`Unsupported` for other kinds."""
     name = experiment.model_name
     kind = str(experiment.named("model_type") or "").lower()
     if any(kind.startswith(word) for word in _NOT_LANGUAGE) or "flux" in name.lower():
