@@ -1,5 +1,5 @@
-"""Low-rank adapters in the words of peft, and weights in few bits below them in those of bitsandbytes: what all trainers on
-transformers share."""
+"""Reads low-rank adapters in peft's words, and quantised weights below them in bitsandbytes' words, for all trainers on
+transformers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def put(
     job: Settings, rank: object, named: Iterable[str] | None, section: str = "", few: Mapping[str, object] | None = None
 ) -> None:
     """Puts low-rank adapters of ``rank`` on the linear layers ``named`` (``all-linear``: on all of the decoder's) into the
-    job's fields, and in how many bits the weights below are (``few``, or settings of ``section``); what is no name of such
-    a layer is doubtful."""
+    job's fields, with the bits of the weights below (``few``, or settings of ``section``); unknown names of layers become
+    doubts."""
     linears: list[str] = []
     for name in filter(None, map(str.strip, named or ())):
         linears += _ALL_LINEARS if name in _EVERY else [LINEARS[name]] if name in LINEARS else []
@@ -46,7 +46,7 @@ def _few_bits(job: Settings, section: str) -> dict[str, object]:
 
 
 def _said(job: Settings, section: str) -> tuple[bool, bool]:
-    """Whether weights in 4, and in 8 bits are asked for, by switches or by a number of bits."""
+    """Returns whether weights in 4 bits, and in 8 bits, are asked for, by switches or by a number of bits."""
     four, eight = (job.args.flag(f"{section}{name}") for name in (_FOUR, _EIGHT))
     bits = job.args.integer(_BITS)
     if bits not in (None, *_WHOLE, 4, 8):
@@ -55,12 +55,12 @@ def _said(job: Settings, section: str) -> tuple[bool, bool]:
 
 
 def quantised(job: Settings) -> bool:
-    """Whether weights below adapters are in few bits."""
+    """Returns whether the weights below adapters are quantised."""
     found = job.fields.get("lora")
     return isinstance(found, dict) and found.get("quant_type") is not None
 
 
 def unpaired(job: Settings, section: str = "") -> None:
-    """Makes a problem of weights in few bits that have no adapters: nothing could be trained."""
+    """Reports quantised weights without adapters as a problem: nothing could be trained."""
     if not job.fields.get("lora") and any(_said(job, section)):
         job.args.problems.append((_FOUR, "weights in few bits", "adapters beside them, which are trained"))

@@ -1,4 +1,4 @@
-"""Settings that hold a recipe field's value as it stands: read by the names and the type that the field declares."""
+"""Reads settings that hold a recipe field's value as it stands, by the names and the type that the field declares."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from projector.workload.recipe import Recipe
 
 
 def _word(args: Reader, *names: str) -> str | None:
-    """A lower-case none is a word of shells and printed defaults, and of no field here that is read as it stands."""
+    """Reads a word; ``none`` counts as unset: shells and printed defaults write it, no field read here has it as a value."""
     word = args.word(*names)
     return None if word == "none" else word
 
@@ -28,19 +28,19 @@ _READ: Mapping[tuple[type, bool], Callable[..., object]] = {
 
 
 def stated(args: Reader, *frameworks: str) -> dict[str, object]:
-    """Recipe field to value, None where no setting states it, for every field that one of ``frameworks`` has a name for.
-    What is no value of the field ends in ``args.problems``."""
+    """Returns recipe field to value (None: not stated) for each field that one of ``frameworks`` has a name for. Bad values
+    go to ``args.problems``."""
     return read(args, declared(*frameworks))
 
 
 def read(args: Reader, names: Mapping[str, tuple[str, ...]]) -> dict[str, object]:
-    """Recipe field to the value, of the field's type, of the first of its ``names`` that has one; None: none has."""
+    """Returns recipe field to the value, of the field's type, of the first of its ``names`` that has one, else None."""
     return {field: _kinds()[field](args, *several) for field, several in names.items()}
 
 
 @cache
 def declared(*frameworks: str) -> Mapping[str, tuple[str, ...]]:
-    """Recipe field to what ``frameworks`` call it, where they have a name for it."""
+    """Returns the names of ``frameworks`` by recipe field, for the fields that have one."""
     told = about_of(Recipe)
     names = {
         field: tuple(name for each in frameworks for name in told[field].names.get(each, ())) for field in _kinds()
@@ -55,7 +55,7 @@ def _kinds() -> Mapping[str, Callable[..., object]]:
 
 @cache
 def renamings(framework: str) -> Mapping[str, str]:
-    """What ``framework`` calls a recipe field, and Megatron-LM's argument for it."""
+    """Returns Megatron-LM's argument by the name that ``framework`` has for the same recipe field."""
     told = [each for each in about_of(Recipe).values() if framework in each.names]
     return {
         name: (*each.names.get("megatron", ()), *each.derived_from)[0]

@@ -1,4 +1,4 @@
-"""The door of architectures alone: apart from that of training configurations, which has far more readers behind it."""
+"""Reads an architecture alone, apart from training configurations, which import far more readers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from projector.workload.schema import parse_model
 
 
 def load_architecture(name: str) -> Loaded:
-    """A zoo name, a Hugging Face ``config.json`` (or its folder), or a YAML file of model fields (alone, or under
-    ``model``). Raises :class:`InputError`."""
+    """Returns the model of a zoo name, a Hugging Face ``config.json`` (or its folder), or a YAML file of model fields (at
+    the top, or under ``model``). Raises :class:`InputError`."""
     if name in zoo.names():
         return Loaded(model=zoo.load(name))
     if name.endswith(".json") or Path(name).is_dir():

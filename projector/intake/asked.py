@@ -1,4 +1,4 @@
-"""Which names a loader reads: asked of the loader itself, so that no list of them stands beside it."""
+"""Finds which names a loader reads by running the loader, so that no separate list of names is kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MIXTURES = 24  # of on and off by name: branches that a mixture of switches ope
 
 
 class _Answers(Mapping[str, object]):
-    """A configuration that holds every name and remembers which were asked for."""
+    """Acts as a configuration that holds every name, and remembers which names were looked up."""
 
     def __init__(self, answer: Callable[[str], object]) -> None:
         self._answer, self.asked = answer, set[str]()
@@ -35,7 +35,7 @@ class _Answers(Mapping[str, object]):
 
 @cache
 def names_read(loaders: tuple[Callable[[Reader], object], ...]) -> frozenset[str]:
-    """Every name that one of ``loaders`` looks up in some configuration, with the spellings that negate it."""
+    """Returns every name that one of ``loaders`` looks up in some configuration, with its negated spellings."""
     found: set[str] = set()
     for answers in _configurations():
         for load in loaders:

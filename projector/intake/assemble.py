@@ -97,7 +97,7 @@ def assemble(args: Mapping[str, object], origin: Origin) -> Loaded:
 
 
 def _ignored_arguments(args: Mapping[str, object]) -> tuple[str, ...]:
-    """Returns the arguments that Megatron-LM ignores (core_transformer_config_from_args of megatron/training/arguments.py)."""
+    """Returns arguments that Megatron-LM ignores (core_transformer_config_from_args in megatron/training/arguments.py)."""
     groups = args.get("num_query_groups")
     shared = args.get("group_query_attention") or groups in (None, 1, args.get("num_attention_heads"))
     why = "without group_query_attention each head has keys and values of its own"

@@ -1,4 +1,4 @@
-"""NeMo AutoModel's configurations: what ``dialects/automodel.yaml`` cannot say."""
+"""Reads NeMo AutoModel's configurations, as far as ``dialects/automodel.yaml`` cannot."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _RANK = 8  # of PeftConfig (NVIDIA-NeMo/Automodel nemo_automodel/components/_pef
 
 
 def load(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
-    """The workload of a configuration, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with everything
+    """Returns the workload, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with everything
     that does not fit, :class:`Unsupported` for other trainings."""
     job, problems = Settings(dialect("automodel"), content, where), list[Problem]()
     args, fields = job.args, job.fields
     name = args.text("model.pretrained_model_name_or_path")
     model = model or published(name, where, "model.pretrained_model_name_or_path", problems)
-    tokens, kind = args.integer("packed_sequence.packed_sequence_size"), _last(job, "dataset._target_")
+    tokens, kind = args.integer("packed_sequence.packed_sequence_size"), _class_name(job, "dataset._target_")
     fields["seq_length"] = tokens or fields["seq_length"]
     if not fields["seq_length"]:
         expected = "tokens of a sample, a packed_sequence.packed_sequence_size, or --seq N"
@@ -34,8 +34,8 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
         job.doubts.append(f"dataset._target_={kind or None}: {loose(fields['seq_length'])}")
     elif tokens:
         job.doubts.append("packed_sequence_size (attention inside each document: counted over the whole sample)")
-    fields["optimizer"] = named(_last(job, "optimizer._target_").removeprefix("Fused"))
-    loss = _last(job, "loss_fn._target_")
+    fields["optimizer"] = named(_class_name(job, "optimizer._target_").removeprefix("Fused"))
+    loss = _class_name(job, "loss_fn._target_")
     fields["cross_entropy_fusion"] = job.dialect.tables["losses"].get(loss)
     if loss and loss not in job.dialect.tables["losses"]:
         job.doubts.append(f"loss_fn={loss}")
@@ -56,7 +56,7 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     )
 
 
-def _last(job: Settings, setting: str) -> str:
+def _class_name(job: Settings, setting: str) -> str:
     return str(job.args.raw(setting) or "").rpartition(".")[2]
 
 
@@ -68,7 +68,7 @@ def _adapters(job: Settings) -> None:
 
 
 def _pipeline(job: Settings, model: Model | None) -> None:
-    """Each local batch is cut into micro-batches and goes through the pipeline alone."""
+    """Puts the pipeline into the job's fields: each local batch is cut into micro-batches and runs through it alone."""
     args, fields = job.args, job.fields
     local, cut = fields["micro_batch_size"], args.integer("distributed.pipeline.pp_microbatch_size") or 1
     schedule = job.one_of("distributed.pipeline.pp_schedule", "schedules")
@@ -83,7 +83,7 @@ def _pipeline(job: Settings, model: Model | None) -> None:
 
 
 def _ranks(job: Settings) -> int | None:
-    """The GPUs that the sizes make; None where the data-parallel ones are all that are left."""
+    """Returns the product of the sizes in GPUs; None where data parallelism takes all ranks that are left."""
     sizes = [job.fields[name] or 1 for name in ("tp", "pp", "cp")]
     ranks, copies = (_size(job, f"distributed.dp_{name}") for name in ("size", "replicate_size"))
     if copies and copies > 1 and ranks:

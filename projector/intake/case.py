@@ -1,4 +1,4 @@
-"""A configuration in this project's own words: a strict mapping of model, recipe, devices and framework.
+"""Reads a configuration in this project's own words: a strict mapping of model, recipe, devices and framework.
 
 The keys are those of one entry under ``cases`` of a suite, so that a case can move between the two.
 """
@@ -20,7 +20,7 @@ _MOST_GPUS = 1_000_000  # as in projector.workload.validate: well above anything
 
 
 def from_mapping(case: Mapping[str, object], path: Path, *, model: Loaded | None = None) -> Loaded:
-    """The workload of a case file. ``model`` stands in for the one that the file names.
+    """Returns the workload of a case file. ``model`` replaces the model that the file names.
 
     ``model:`` is a zoo name, ``{base: …, <field>: …}``, a full mapping, or the path of a Hugging Face ``config.json``
     beside the file. Raises :class:`InputError` with every mistake; cluster and framework are only names here.
@@ -57,7 +57,7 @@ def from_mapping(case: Mapping[str, object], path: Path, *, model: Loaded | None
 
 
 def _beside(name: str, path: Path) -> str:
-    """A hardware file lies beside the case that names it, if not where the command runs."""
+    """Returns the path of a hardware file: beside the case that names it, if not where the command runs."""
     file = path.parent / name
     return str(file) if name.endswith((".yaml", ".yml", ".json")) and file.is_file() else name
 

@@ -1,4 +1,4 @@
-"""What the environment of a launch does to its run: a field that it sets, and what changes its speed and is not modelled."""
+"""Applies the environment of a launch to its workload: variables that set a field, and variables that are not modelled."""
 
 from __future__ import annotations
 

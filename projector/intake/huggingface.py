@@ -1,4 +1,4 @@
-"""Architectures from Hugging Face ``config.json``: field names of the transformers library."""
+"""Reads architectures from Hugging Face ``config.json``, by the field names of the transformers library."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _LANGUAGE_FIRST = ("gemma3", "gemma3n", "llama4", "mistral3")
 
 @cache
 def _types() -> Mapping[str, Callable[[Reader], dict[str, object]]]:
-    """What reads a configuration, by its ``model_type``."""
+    """Returns the readers of configurations by ``model_type``."""
     return {**MODEL_TYPES, **HYBRIDS, **huggingface_table.readers()}
 
 
 def _refused(kind: str) -> str | None:
-    """The part of models of this type that nothing here lowers."""
+    """Returns the part of models of type ``kind`` that is not supported; None for supported types."""
     return next((why for why, kinds in table("other_tools", "refused").items() if kind in kinds.split()), None)
 
 
 def load(path: str | Path, *, name: str | None = None) -> Loaded:
-    """Read a ``config.json`` (or the folder that holds one). Raises :class:`InputError` with everything wrong with it.
+    """Reads a ``config.json`` (or the folder that holds one). Raises :class:`InputError` with all its mistakes.
 
     An architecture that is not known is an error that names the known ones; a known one with parts that nothing here
     lowers is a model whose ``unsupported`` says so.
@@ -55,8 +55,8 @@ def load(path: str | Path, *, name: str | None = None) -> Loaded:
 
 
 def from_mapping(config: Mapping[str, object], where: str, *, name: str = "") -> Loaded:
-    """The model of a configuration object; of one that sees or hears, too, its language model (``text_config``) where
-    that is what is mostly trained, which ``assumed`` then says. Raises :class:`InputError`, :class:`Unsupported`.
+    """Returns the model of a configuration object; of a model that also sees or hears, the language model (``text_config``)
+    where mostly that is trained, as ``assumed`` then says. Raises :class:`InputError`, :class:`Unsupported`.
     """
     inner = config.get("text_config")
     outer_type = str(config.get("model_type", ""))

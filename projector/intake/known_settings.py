@@ -1,4 +1,4 @@
-"""Sorts the settings that no loader reads into those without effect, those that are not modelled, and misspellings. The names
+"""Sorts settings that no loader reads into those without effect, unmodelled ones, and misspellings. The names
 are in ``known_settings.yaml``, with their source and release.
 """
 

@@ -1,4 +1,4 @@
-"""What every loader returns."""
+"""Defines :class:`Loaded`, which every loader returns."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from projector.workload.workload import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """A workload as far as its file states it.
+    """Holds a workload as far as its file states it.
 
     ``recipe`` is None for files of an architecture alone; ``gpus`` None where the file does not say. ``assumed``:
     ``key=value`` texts of what was filled in; ``ignored``: keys that cannot change time or memory; ``unmodelled``:
     ``key=value`` texts of settings that may, and that nothing here models; ``moot``: ``key=value: why`` texts of switches
     that its framework takes and does nothing with. ``cluster``: the cluster or GPU it names;
     ``nodes``: hosts, where it counts these instead of GPUs.
-    ``samples_per_rank``, ``samples_per_gpu``: the global batch of a framework that states none: as many samples a
-    data-parallel rank (torchtitan) or a device (MaxText) each step, whatever their number. ``ran``: it is what a trainer
-    printed, so the run exists. ``etp_stated``: whether the recipe's ``etp`` is the file's own word.
+    ``samples_per_rank``, ``samples_per_gpu``: samples of a data-parallel rank (torchtitan) or a device (MaxText) in a step,
+    for frameworks that state no global batch. ``ran``: a trainer printed the settings, so the run exists.
+    ``etp_stated``: the file itself states the recipe's ``etp``.
     """
 
     model: Model
@@ -42,7 +42,7 @@ class Loaded:
     ran: bool = False
 
     def workload(self, gpus: int | None = None) -> Workload:
-        """The workload on ``gpus`` (default: what the file says). Raises :class:`InputError` when either is missing."""
+        """Returns the workload on ``gpus`` (default: the file's). Raises :class:`InputError` without recipe or GPUs."""
         count = gpus if gpus is not None else self.gpus
         missing = []
         if self.recipe is None:
@@ -61,11 +61,11 @@ class Loaded:
 
     @property
     def counts_ranks(self) -> bool:
-        """Whether the global batch follows from the number of GPUs: the one in ``recipe`` is then none that is stated."""
+        """Returns whether the global batch follows from the number of GPUs, so that ``recipe`` holds no stated one."""
         return self.samples_per_rank is not None or self.samples_per_gpu is not None
 
     def batched(self, recipe: Recipe, gpus: int) -> Recipe:
-        """``recipe`` with the global batch that ``gpus`` make, where it follows from their number."""
+        """Returns ``recipe`` with the global batch for ``gpus``, where the batch follows from the number of GPUs."""
         if self.samples_per_rank is not None:
             ranks = max(1, gpus // (recipe.tp * recipe.pp * recipe.cp))
             return replace(recipe, global_batch_size=self.samples_per_rank * ranks)

@@ -1,4 +1,4 @@
-"""What loaders of several frameworks share: settings by dotted name, and models by what a configuration calls them."""
+"""Flattens settings to dotted names and finds models by a configuration's names, for loaders of several frameworks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from projector.workload.model import Model
 
 
 def flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Nested mappings as one, keys joined by dots (``training.seq_len``)."""
+    """Returns nested mappings as one, keys joined by dots (``training.seq_len``)."""
     found: dict[str, object] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
@@ -25,7 +25,7 @@ OTHERS = "--model NAME|FILE: a model of the zoo, or its config.json"
 
 
 def published(name: str, where: str, key: str, problems: list[Problem]) -> Model | None:
-    """The zoo's model that ``name``, a hub's or a tool's, is but for its edition; a problem where there is none. In
+    """Returns the zoo's model for ``name`` of a hub or a tool, whatever the edition; reports a problem without one. In
     ModelScope's folders a dot is written as three underscores."""
     if found := zoo.named(name.replace("___", ".")):
         return zoo.load(found)
@@ -36,8 +36,8 @@ def published(name: str, where: str, key: str, problems: list[Problem]) -> Model
 def model_named(
     texts: tuple[str, ...], where: str, key: str, changes: Mapping[str, object], *, written: str = ""
 ) -> Model:
-    """The zoo model that the first text with a meaning means, with ``changes`` of its fields. Raises InputError with what is
-    ``written`` (default: the first of ``texts``)."""
+    """Returns the zoo model that the first of ``texts`` with a meaning names, with ``changes`` of fields. Raises InputError,
+    which shows ``written`` (default: the first of ``texts``), where no text names a model."""
     for text in texts:
         found = zoo.find(text) if text else None
         if found is not None:

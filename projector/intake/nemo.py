@@ -1,5 +1,5 @@
-"""NeMo 1's configurations of GPT-like models (``trainer:``, ``model:``), as Megatron-LM's arguments: what
-``dialects/nemo.yaml`` cannot say."""
+"""Turns NeMo 1 configurations of GPT-like models (``trainer:``, ``model:``) into Megatron-LM arguments, as far as
+``dialects/nemo.yaml`` cannot."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _ARCHITECTURE = ("normalization", "swiglu")
 
 
 def is_nemo(content: Mapping[str, object]) -> bool:
-    """Whether ``trainer`` and ``model`` are those of NeMo's GPT configurations (not of neuronx-distributed-training, whose
-    parallel sizes stand in ``distributed_strategy``)."""
+    """Returns whether ``trainer`` and ``model`` are those of NeMo's GPT configurations (not of neuronx-distributed-training,
+    whose parallel sizes stand in ``distributed_strategy``)."""
     sections = isinstance(content.get("model"), Mapping) and isinstance(content.get("trainer"), Mapping)
     return sections and "distributed_strategy" not in content and dialect("nemo").fits(content)
 
 
 def load(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
-    """The workload of a whole configuration. Raises :class:`InputError` that names what other files would say,
+    """Returns the workload of a whole configuration. Raises :class:`InputError` that names what other files would say,
     :class:`Unsupported` for models and trainings that are not those of a causal language model."""
     given = section(content, "model")
     resolved = {str(key): _resolved(value, given) for key, value in given.items()}
@@ -76,7 +76,7 @@ def _trains(job: Settings) -> None:
 
 
 def _resolved(value: object, model: Mapping[str, object], depth: int = 3) -> object:
-    """References to other fields of the model, and products with them."""
+    """Returns ``value`` with references to other fields of the model, and products with them, replaced by values."""
     if not isinstance(value, str) or "${" not in value or not depth:
         return value
     alone = _REFERENCE.fullmatch(value.strip())
@@ -87,7 +87,7 @@ def _resolved(value: object, model: Mapping[str, object], depth: int = 3) -> obj
 
 
 def _arguments(job: Settings, model: Model | None) -> dict[str, object]:
-    """Megatron-LM's arguments that the file states. ``model``: in place of the architecture in the file."""
+    """Returns the Megatron-LM arguments that the file states. ``model``: in place of the architecture in the file."""
     args = job.args
     found = {**job.fields, **_optimizer(job)}
     if found.get("fp8") and args.flag("fp8_e4m3"):

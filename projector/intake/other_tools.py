@@ -1,4 +1,4 @@
-"""Refuses configurations and command lines of trainers that no reader supports: names the trainer, so that nobody looks for a
+"""Refuses configurations and command lines of trainers that nothing reads: names the trainer, so that nobody looks for a
 misspelling, and gives the same workload as flags, as far as some reader knows the names of the settings.
 """
 

@@ -1,4 +1,4 @@
-"""Whether a name nobody knows is a known one misspelt: a slip of the pen, words left out or in another order."""
+"""Finds the known name that an unknown one misspells: wrong letters, words left out or in another order."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _FEWEST_WORDS = 4  # of a name that lacks one of them and still means it
 
 
 def normal(name: str) -> str:
-    """A setting's name as Python spells it: no leading dashes, ``_`` for ``-``, lower case."""
+    """Returns a setting's name as Python spells it: no leading dashes, ``_`` for ``-``, lower case."""
     return name.strip().lstrip("-").replace("-", "_").lower()
 
 
 def misspelt(name: str, known: Iterable[str]) -> tuple[str, ...]:
-    """The names of ``known`` that ``name`` misspells, nearest first; empty: it is a name of its own."""
+    """Returns the names of ``known`` that ``name`` misspells, nearest first; empty for a name unlike all of them."""
     word = normal(name)
     found = [(distance, each) for each in known if (distance := _distance(word, each)) is not None]
     return tuple(each for _, each in sorted(found)[:3])
@@ -51,12 +51,12 @@ def _form(name: str) -> tuple[Counter[str], str, str]:
 
 
 def _reworded(words: Counter[str], known: Counter[str]) -> bool:
-    """The same words in another order, or all but one of four or more."""
+    """Returns whether both have the same words in another order, or all but one of four or more."""
     return words <= known and (known - words).total() <= (1 if known.total() >= _FEWEST_WORDS else 0)
 
 
 def _slips(a: str, b: str, most: int) -> int:
-    """Letters inserted, left out, replaced or swapped with their neighbour (optimal string alignment); cut off above
+    """Counts letters inserted, left out, replaced or swapped with a neighbour (optimal string alignment); cut off above
     ``most``."""
     before: list[int] = []
     row = list(range(len(b) + 1))

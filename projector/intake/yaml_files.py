@@ -1,4 +1,4 @@
-"""YAML of Primus: environment variables inside strings, inheritance between files, merging of mappings.
+"""Reads Primus' YAML: environment variables inside strings, inheritance between files, merging of mappings.
 
 Rules: AMD-AGI/Primus@fd1eeabb primus/core/config and primus/core/utils/yaml_utils.py, restated in this project's words.
 """
@@ -20,7 +20,7 @@ _DEEPEST = 32  # files that extend one another
 def read(
     path: Path, env: Mapping[str, str], problems: list[Problem], chain: tuple[Path, ...] = ()
 ) -> dict[str, object]:
-    """The mapping in ``path``, its variables filled in, with the files it ``extends`` (``includes``, ``bases``) below it.
+    """Returns the mapping in ``path`` with variables filled in, over the files it ``extends`` (``includes``, ``bases``).
 
     Everything wrong with the file or its parents is added to ``problems``; what could be read is returned.
     """
@@ -53,7 +53,7 @@ def _content(path: Path, problems: list[Problem]) -> dict[str, object] | None:
 
 
 def substitute(value: object, env: Mapping[str, str], where: str, key: str, problems: list[Problem]) -> object:
-    """``${NAME}`` and ``${NAME:default}`` filled in, everywhere inside ``value``.
+    """Returns ``value`` with ``${NAME}`` and ``${NAME:default}`` filled in everywhere.
 
     A text that held a variable is then read as true/false, a whole number or a number where it is one; ``null`` is
     None. A variable without a default that ``env`` lacks is a problem.
@@ -91,7 +91,7 @@ def _typed(text: str) -> object:
 
 
 def deep_merge(base: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
-    """``base`` with ``changes`` on top: mappings key by key, everything else (lists, too) replaced."""
+    """Returns ``base`` with ``changes`` on top: mappings merged key by key, everything else (lists, too) replaced."""
     merged = dict(base)
     for key, change in changes.items():
         old = merged.get(key)

@@ -1,4 +1,4 @@
-"""Words, defaults and recipes of other tools that their readers look up: a YAML file each, with its sources."""
+"""Looks up words, defaults and recipes of other tools, which stand in one YAML file each, with sources."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from projector.io.files import read_yaml
 
 @cache
 def whole(name: str) -> Any:
-    """Everything in ``NAME.yaml``."""
+    """Returns the whole content of ``NAME.yaml``."""
     return read_yaml(Path(__file__).with_name(f"{name}.yaml"))
 
 
 def table(name: str, key: str) -> Any:
-    """What stands at ``key`` of ``NAME.yaml``."""
+    """Returns the value at ``key`` of ``NAME.yaml``."""
     return whole(name)[key]
 
 
 def words(name: str, key: str) -> frozenset[str]:
-    """The words of the text at ``key``."""
+    """Returns the words of the text at ``key`` of ``NAME.yaml``."""
     return frozenset(table(name, key).split())
