@@ -59,19 +59,21 @@ def _is_maxtext(launch: Launch) -> bool:
     if not re.fullmatch(r".*\.ya?ml", first) or not re.search(r"train(\.py)?$", launch.program):
         return False
     words = {word.partition("=")[0] for word in rest}
-    own, other = (len(words & dialect(name).deciding) for name in ("maxtext", "llama_factory"))
-    return "maxtext" in (launch.program + first).lower() or own > other  # which starts on a file and words, too
+    maxtext_words, other = (len(words & dialect(name).deciding) for name in ("maxtext", "llama_factory"))
+    return (
+        "maxtext" in (launch.program + first).lower() or maxtext_words > other
+    )  # which starts on a file and words, too
 
 
 def _maxtext(launch: Launch, way: Way, where: str, model: Model | None) -> Loaded:
     named = bool(re.match(r"[^=]+\.ya?ml$", launch.arguments[0] if launch.arguments else ""))
     name, words = (launch.arguments[0], launch.arguments[1:]) if named else ("base.yml", launch.arguments)
-    own = text_beside(name, launch, way) is None and posixpath.basename(name) == "base.yml"
+    is_base = text_beside(name, launch, way) is None and posixpath.basename(name) == "base.yml"
     stated = stated_words(words, way, where, lambda key: key in dialect("maxtext").deciding or "parallelism" in key)
-    content = {"base_config": name} if own else mapping_beside(name, launch, way, where, launch.place)
+    content = {"base_config": name} if is_base else mapping_beside(name, launch, way, where, launch.place)
     env = {name: way.unknowns.shown(value) for name, value in launch.environment.items()}
     loaded = maxtext.load(content, where, gpus=None, model=model, words=stated, env=env)
-    return loaded if not own else replace(loaded, assumed=(f"{name}=base.yml as MaxText has it", *loaded.assumed))
+    return loaded if not is_base else replace(loaded, assumed=(f"{name}=base.yml as MaxText has it", *loaded.assumed))
 
 
 def _nanotron_file(launch: Launch) -> str:

@@ -100,23 +100,23 @@ def load(
     if file.is_dir() and (file / "config.json").is_file():
         file = file / "config.json"
     text = read_text(file)
-    told = said_above(text, str(file))
+    stated = said_above(text, str(file))
     loaded = _load(
         file,
         text,
         configs=configs,
-        model=model or told.get("model"),
+        model=model or stated.get("model"),
         overrides=overrides,
         args=args,
         env=env,
-        gpus_given=gpus_given or "gpus" in told,
-        gpus=gpus or told.get("gpus"),
+        gpus_given=gpus_given or "gpus" in stated,
+        gpus=gpus or stated.get("gpus"),
         node_gpus=node_gpus,
         said=said or {},
     )
-    still = tuple(each for each in loaded.assumed if each.partition("=")[0] not in told)
-    named = replace(loaded.model, **{key: told[key] for key in _OF_MODEL if key in told})
-    return replace(loaded, model=named, assumed=still, **{key: told[key] for key in _OF_RUN if key in told})
+    still = tuple(each for each in loaded.assumed if each.partition("=")[0] not in stated)
+    named = replace(loaded.model, **{key: stated[key] for key in _OF_MODEL if key in stated})
+    return replace(loaded, model=named, assumed=still, **{key: stated[key] for key in _OF_RUN if key in stated})
 
 
 def said_above(text: str, where: str) -> dict[str, Any]:
@@ -125,15 +125,15 @@ def said_above(text: str, where: str) -> dict[str, Any]:
     Raises :class:`InputError` for an unknown key and for ``gpus`` that is no whole number of at least 1.
     """
     above = next((line for line in text.splitlines()[:3] if line.startswith(ABOVE)), ABOVE).removeprefix(ABOVE)
-    told: dict[str, Any] = dict(word.partition("=")[::2] for word in above.split())
+    stated: dict[str, Any] = dict(word.partition("=")[::2] for word in above.split())
     known = ("model", *_OF_RUN, *_OF_MODEL)
-    if wrong := [key for key in told if key not in known]:
+    if wrong := [key for key in stated if key not in known]:
         raise InputError([Problem(where, ABOVE.strip(), wrong[0], nearest(wrong[0], known))])
-    if "gpus" in told:
-        if not told["gpus"].isdecimal() or not int(told["gpus"]):
-            raise InputError([Problem(where, "gpus", told["gpus"], "a whole number of at least 1")])
-        told["gpus"] = int(told["gpus"])
-    return told
+    if "gpus" in stated:
+        if not stated["gpus"].isdecimal() or not int(stated["gpus"]):
+            raise InputError([Problem(where, "gpus", stated["gpus"], "a whole number of at least 1")])
+        stated["gpus"] = int(stated["gpus"])
+    return stated
 
 
 def _load(

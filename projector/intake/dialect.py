@@ -107,9 +107,13 @@ class Dialect:
     def completed(self, content: Mapping[str, object], said: Mapping[str, object]) -> dict[str, object]:
         """Returns ``content`` with a setting for each field of ``said`` that ``content`` states under none of its names."""
         stated = {self.today(name) for name, value in _flat(content, self) if value is not None}
-        left = {names[0]: said[field] for field, names in self.names.items() if field in said and not stated & {*names}}
+        missing = {
+            names[0]: said[field] for field, names in self.names.items() if field in said and not stated & {*names}
+        }
         places = [key for key in content if key in self.sections and section(content, key)]
-        return {**content, places[-1]: {**section(content, places[-1]), **left}} if places else {**content, **left}
+        return (
+            {**content, places[-1]: {**section(content, places[-1]), **missing}} if places else {**content, **missing}
+        )
 
     def fits(self, content: Mapping[str, object]) -> bool:
         """Returns whether ``content`` has all marks of this dialect; False for a dialect without marks."""
@@ -140,38 +144,41 @@ def names() -> tuple[str, ...]:
 @cache
 def dialect(name: str) -> Dialect:
     """Reads and caches the dialect of ``dialects/NAME.yaml``."""
-    told = _merged_content(name)
-    arguments, declared = told.get("into") == "arguments", told.get("declared", "")
+    content = _merged_content(name)
+    arguments, declared = content.get("into") == "arguments", content.get("declared", "")
     fields: dict[str, list[str]] = {}
     if arguments:
         for setting, argument in aliases.renamings(declared).items():
             fields.setdefault(argument, []).append(setting)
     else:
         fields |= {field: list(names) for field, names in aliases.declared(declared).items()}
-    for setting, field in (*told.get("names", {}).items(), *((name, name) for name in words(told.get("same", "")))):
+    for setting, field in (
+        *content.get("names", {}).items(),
+        *((name, name) for name in words(content.get("same", ""))),
+    ):
         fields.setdefault(field, []).append(setting)
     return Dialect(
         name=name,
-        title=told["title"],
-        marks=tuple(told.get("marks", "").split()),
-        sections=tuple(told.get("sections", "").split()),
-        default=told.get("default", {}),
-        renamed=told.get("renamed", {}),
+        title=content["title"],
+        marks=tuple(content.get("marks", "").split()),
+        sections=tuple(content.get("sections", "").split()),
+        default=content.get("default", {}),
+        renamed=content.get("renamed", {}),
         arguments=arguments,
         names={field: tuple(names) for field, names in fields.items()},
         values={
             setting: {
                 value: BUNDLES.get(means, means) if isinstance(means, str) else means for value, means in table.items()
             }
-            for setting, table in told.get("values", {}).items()
+            for setting, table in content.get("values", {}).items()
         },
-        hook=frozenset(words(told.get("hook", ""))),
-        neutral=tuple(words(told.get("neutral", ""))),
+        hook=frozenset(words(content.get("hook", ""))),
+        neutral=tuple(words(content.get("neutral", ""))),
         doubtful={
-            setting: _several(off) for several, off in told.get("doubtful", {}).items() for setting in words(several)
+            setting: _several(off) for several, off in content.get("doubtful", {}).items() for setting in words(several)
         },
-        another=dict(_another(told.get("another", {}))),
-        tables={key: table for key, table in told.items() if key not in _PARTS},
+        another=dict(_another(content.get("another", {}))),
+        tables={key: table for key, table in content.items() if key not in _PARTS},
     )
 
 
@@ -205,12 +212,12 @@ def _another(told: Mapping[str, object]) -> Iterator[tuple[str, tuple[tuple[obje
     """Yields (setting, (values, reason)) of ``setting: values`` or ``setting: {why: text, unless: values}`` (``stated:
     true``: another kind unless it is null; ``only``: at these values alone)."""
     for several, values in told.items():
-        told_so = values if isinstance(values, Mapping) else {"unless": values}
-        off = _several(STATED if told_so.get("stated") else told_so.get("unless"))
-        if "only" in told_so:
-            off = (ONLY, *_several(told_so["only"]))
+        entry = values if isinstance(values, Mapping) else {"unless": values}
+        off = _several(STATED if entry.get("stated") else entry.get("unless"))
+        if "only" in entry:
+            off = (ONLY, *_several(entry["only"]))
         for setting in words(several):
-            yield setting, (off, str(told_so.get("why", "")))
+            yield setting, (off, str(entry.get("why", "")))
 
 
 class Settings:

@@ -149,12 +149,12 @@ def _content(names: list[str], launch: Launch, way: Way, where: str) -> dict[str
 
 def _tool(launch: Launch) -> _Tool | None:
     started = f"{launch.program} {launch.arguments[0] if launch.arguments else ''}"
-    found = next((tool for tool in _TOOLS if tool.named.match(started)), None)
+    tool_found = next((tool for tool in _TOOLS if tool.named.match(started)), None)
     named = {word.partition("=")[0] for word in launch.arguments}
-    if found is None and re.search(r"(?<![a-z])sft\.py$", launch.program) and _trl_file(launch):
+    if tool_found is None and re.search(r"(?<![a-z])sft\.py$", launch.program) and _trl_file(launch):
         return _TRL_TOOL
     batched = "--per_device_train_batch_size" in named or launch.program.endswith("run_clm.py")
-    return found or (_TRAINER_TOOL if batched and named & _MODEL and launch.program.endswith(".py") else None)
+    return tool_found or (_TRAINER_TOOL if batched and named & _MODEL and launch.program.endswith(".py") else None)
 
 
 def _neox_files(launch: Launch) -> list[str]:
@@ -271,8 +271,8 @@ def _swift_gpus(launch: Launch, content: Mapping[str, object], way: Way) -> str:
 
     Raises :class:`Unsupported` where one process sees several GPUs and cuts the layers over them.
     """
-    own = {str(key): str(value) for key, value in section(content, "ENV").items()}
-    launch = replace(launch, environment={**own, **launch.environment})
+    file_environment = {str(key): str(value) for key, value in section(content, "ENV").items()}
+    launch = replace(launch, environment={**file_environment, **launch.environment})
     count, seen = _started_gpus(launch, content, way), launch.environment.get("CUDA_VISIBLE_DEVICES", "")
     if seen and is_known(seen) and not any(step.kind != "other" for step in launch.steps):
         each = launch.environment.get("NPROC_PER_NODE", "1")

@@ -246,13 +246,13 @@ def _trained(
 def _loaded_type(job: Settings, half: bool | None) -> None:
     """Puts the effect of the loaded weights' type into the job's fields: the optimizer steps on weights of that type, except
     under DeepSpeed, which holds fp32 copies, and FSDP beside ``bf16``, where accelerate casts; adapters keep their type."""
-    held = job.args.word("torch_dtype")
-    if held in (None, "auto", "fp32"):
+    weights = job.args.word("torch_dtype")
+    if weights in (None, "auto", "fp32"):
         return
-    own, sharded = job.stated.get("deepspeed"), job.fields["data_parallel_sharding"] != "no_shard"
-    if held != "bf16" or job.args.flag("fp16") or (half and sharded and not own) or (own and not half):
-        job.doubts.append(f"torch_dtype={held}")
-    elif not own:
+    deepspeed, sharded = job.stated.get("deepspeed"), job.fields["data_parallel_sharding"] != "no_shard"
+    if weights != "bf16" or job.args.flag("fp16") or (half and sharded and not deepspeed) or (deepspeed and not half):
+        job.doubts.append(f"torch_dtype={weights}")
+    elif not deepspeed:
         job.fields |= {"precision": "bf16", **({} if job.fields.get("lora") else BUNDLES["bf16 alone"])}
 
 

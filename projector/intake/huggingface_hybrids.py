@@ -41,7 +41,7 @@ def _mixers_alone(c: Reader, letter: str) -> _Fields:
 def _mamba1(c: Reader, tied: bool) -> _Fields:
     hidden = c.integer("hidden_size") or 0
     inner = c.integer("intermediate_size") or (c.integer("expand") or 2) * hidden
-    found = given(
+    fields = given(
         inner=inner,
         dt_rank=_step_rank(c, "time_step_rank", hidden),
         **sizes(c, state_dim="state_size", conv_width="conv_kernel"),
@@ -49,25 +49,25 @@ def _mamba1(c: Reader, tied: bool) -> _Fields:
     said = c.flag("tie_word_embeddings")
     return {
         **_mixers_alone(c, "S"),
-        "mamba1": found,
+        "mamba1": fields,
         "untie_embeddings_and_output_weights": not (tied if said is None else said),
     }
 
 
 def _mamba2(c: Reader) -> _Fields:
-    found = sizes(
+    fields = sizes(
         c, mamba_num_heads="num_heads", mamba_head_dim="head_dim", mamba_num_groups="n_groups",
         mamba_state_dim="state_size", conv_width="conv_kernel", chunk="chunk_size",
     )  # fmt: skip
     untied = c.flag("tie_word_embeddings") is not True
-    return {**_mixers_alone(c, "M"), "mamba": given(**found), "untie_embeddings_and_output_weights": untied}
+    return {**_mixers_alone(c, "M"), "mamba": given(**fields), "untie_embeddings_and_output_weights": untied}
 
 
 def _jamba(c: Reader) -> _Fields:
     """Reads Jamba: attention every n-th layer from an offset on, else Mamba-1; experts by a rule of the same kind."""
     layers, hidden = depth(c), c.integer("hidden_size") or 0
     every, at = c.integer("attn_layer_period") or 8, c.integer("attn_layer_offset")
-    found: _Fields = {
+    fields: _Fields = {
         **llama(c),
         "position_embedding_type": "none",
         "mixer_pattern": "".join("*" if i % every == (4 if at is None else at) else "S" for i in range(layers)),
@@ -80,10 +80,10 @@ def _jamba(c: Reader) -> _Fields:
     }
     moe = routed(c, "num_experts", "intermediate_size")
     if (c.integer("num_experts") or 1) == 1:
-        return found
+        return fields
     every, at = c.integer("expert_layer_period") or 2, c.integer("expert_layer_offset")
     freq = [int(i % every == (1 if at is None else at)) for i in range(layers)]
-    return {**found, "moe": moe | {"moe_layer_freq": freq}}
+    return {**fields, "moe": moe | {"moe_layer_freq": freq}}
 
 
 def _heads(c: Reader, chunk: int = 256) -> _Fields:
@@ -146,7 +146,7 @@ def _lfm2(c: Reader) -> _Fields:
     layers, full = depth(c), c.integers("full_attn_idxs")
     letters = _letters(c, ("layer_types",), {"conv": "C"})
     letters = letters or "".join("*" if i in set(full or ()) else "C" for i in range(layers))
-    found = {
+    fields = {
         **llama(c),
         "qk_layernorm": True,
         "untie_embeddings_and_output_weights": c.flag("tie_embedding", "tie_word_embeddings") is False,
@@ -157,13 +157,13 @@ def _lfm2(c: Reader) -> _Fields:
     if c.flag("block_auto_adjust_ff_dim") and width:
         multiple = c.integer("block_multiple_of") or 256
         width = -(-int((c.number("block_ffn_dim_multiplier") or 1.0) * (2 * width // 3)) // multiple) * multiple
-    found["ffn_hidden_size"] = width
+    fields["ffn_hidden_size"] = width
     if not c.integer("num_experts"):
-        return found
+        return fields
     first = c.integer("num_dense_layers") or 0
     freq = {"moe_layer_freq": [int(i >= first) for i in range(layers)]}
     sigmoid = {"moe_router_score_function": "sigmoid", "moe_router_enable_expert_bias": True}
-    return {**found, "moe": routed(c, "num_experts", "moe_intermediate_size") | freq | sigmoid}
+    return {**fields, "moe": routed(c, "num_experts", "moe_intermediate_size") | freq | sigmoid}
 
 
 HYBRIDS: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(

@@ -39,49 +39,49 @@ def _read(name: str, c: Reader) -> _Fields:
     table = whole(_FILE)
     entry = table[name]
     like = entry.get("like")
-    found: _Fields = {} if like is None else dict(_read(like, c) if like in table else _BASES[like](c))
-    found |= {field: value for field, value in sizes(c, **entry.get("fields", {})).items() if value is not None}
-    found |= {field: bool(c.flag(key)) for field, key in entry.get("flags", {}).items()}
-    found |= {field: c.flag(key) is not False for field, key in entry.get("usually", {}).items()}
-    found |= {field: found.get(field) or value for field, value in entry.get("unsaid", {}).items()}
+    fields: _Fields = {} if like is None else dict(_read(like, c) if like in table else _BASES[like](c))
+    fields |= {field: value for field, value in sizes(c, **entry.get("fields", {})).items() if value is not None}
+    fields |= {field: bool(c.flag(key)) for field, key in entry.get("flags", {}).items()}
+    fields |= {field: c.flag(key) is not False for field, key in entry.get("usually", {}).items()}
+    fields |= {field: fields.get(field) or value for field, value in entry.get("unsaid", {}).items()}
     if "window_if" in entry:
-        found["window_size"] = c.integer("sliding_window") if c.flag(entry["window_if"]) else None
+        fields["window_size"] = c.integer("sliding_window") if c.flag(entry["window_if"]) else None
     if "tied" in entry:
         tied = c.flag("tie_word_embeddings")
-        found["untie_embeddings_and_output_weights"] = tied is False if entry["tied"] else tied is not True
+        fields["untie_embeddings_and_output_weights"] = tied is False if entry["tied"] else tied is not True
     for field, keys in entry.get("switched", {}).items():
         switch, *sized = keys.split()
         if c.flag(switch) and (stated := c.integer(*(sized or (field,)))):
-            found[field] = stated
+            fields[field] = stated
     if "times" in entry:
-        found["ffn_hidden_size"] = found.get("ffn_hidden_size") or entry["times"] * (found.get("hidden_size") or 0)
-    found |= _experts(entry, c, found)
-    found |= _windows(entry, c)
-    found |= _full(entry, c)
-    found |= _mixers(entry, c)
-    found |= _sparse(entry, c)
+        fields["ffn_hidden_size"] = fields.get("ffn_hidden_size") or entry["times"] * (fields.get("hidden_size") or 0)
+    fields |= _experts(entry, c, fields)
+    fields |= _windows(entry, c)
+    fields |= _full(entry, c)
+    fields |= _mixers(entry, c)
+    fields |= _sparse(entry, c)
     for key, value in entry.get("fixed", {}).items():
         if not key.startswith("moe."):
-            found[key] = value
-        elif isinstance(found.get("moe"), dict):
-            found["moe"] |= {key.removeprefix("moe."): value}
+            fields[key] = value
+        elif isinstance(fields.get("moe"), dict):
+            fields["moe"] |= {key.removeprefix("moe."): value}
     for key, unstated in entry.get("unstated", {}).items():
-        found |= {} if c.has(key) else unstated
+        fields |= {} if c.has(key) else unstated
     missing = [why for key, why in entry.get("refused_if", {}).items() if _is_on(c, key)]
     same = entry.get("equal", {}).items()
     missing += [why for key, (other, why) in same if c.integer(key) not in (None, c.integer(other))]
     for key, meanings in entry.get("values", {}).items():
         said = dict(meanings.get(c.flag(key), {}))
         missing += said.pop("unsupported", ())
-        found |= said
-    found["unsupported"] = [*entry.get("unsupported", ()), *missing]
-    return found | ({"unmodelled": tuple(entry["counted"])} if "counted" in entry else {})
+        fields |= said
+    fields["unsupported"] = [*entry.get("unsupported", ()), *missing]
+    return fields | ({"unmodelled": tuple(entry["counted"])} if "counted" in entry else {})
 
 
-def _experts(entry: Mapping[str, Any], c: Reader, found: _Fields) -> _Fields:
+def _experts(entry: Mapping[str, Any], c: Reader, fields: _Fields) -> _Fields:
     keys, condition = entry.get("experts"), entry.get("only_if")
     if keys is None:
-        return {"moe": found["moe"] | _expert_layers(entry, c)} if isinstance(found.get("moe"), dict) else {}
+        return {"moe": fields["moe"] | _expert_layers(entry, c)} if isinstance(fields.get("moe"), dict) else {}
     if condition and not _is_on(c, condition):
         return {}
     number, topk, width = keys
@@ -147,10 +147,10 @@ def _mixers(entry: Mapping[str, Any], c: Reader) -> _Fields:
     unknown = sorted({str(kind) for kind in kinds} - set(letters))
     if unknown:
         c.problems.append(("layer_types", ", ".join(unknown), f"kinds of layers: {', '.join(letters)}"))
-    found: _Fields = {"mixer_pattern": "".join(letters.get(str(kind), "") for kind in kinds)}
+    fields: _Fields = {"mixer_pattern": "".join(letters.get(str(kind), "") for kind in kinds)}
     for field, keys in entry.get("sizes", {}).items():
-        found[field] = given(**sizes(c, **keys))
-    return found
+        fields[field] = given(**sizes(c, **keys))
+    return fields
 
 
 def _full(entry: Mapping[str, Any], c: Reader) -> _Fields:
@@ -160,13 +160,13 @@ def _full(entry: Mapping[str, Any], c: Reader) -> _Fields:
 
 
 def _sparse(entry: Mapping[str, Any], c: Reader) -> _Fields:
-    found: _Fields = {}
+    fields: _Fields = {}
     if "indexer" in entry:
-        found["indexer"] = given(
+        fields["indexer"] = given(
             **{field: c.integer(key) for field, key in zip(_INDEXER, entry["indexer"], strict=True)}
         )
     if "compressed" in entry:
         keys = dict(zip(_COMPRESSED, entry["compressed"], strict=True))
         ratios = c.raw(keys.pop("compress_ratios"))
-        found["compressed"] = given(**sizes(c, **keys), compress_ratios=ratios)
-    return found
+        fields["compressed"] = given(**sizes(c, **keys), compress_ratios=ratios)
+    return fields

@@ -108,7 +108,7 @@ def _gemma3n(c: Reader) -> _Fields:
     cut, widths = c.raw("activation_sparsity_pattern"), c.raw("intermediate_size")
     if not isinstance(cut, list):
         cut = [float(layers > 10 and i < 10) for i in range(layers)]
-    own = {
+    per_layer = {
         "window_size": [0 if "full" in kind else window for kind in kinds],
         "sparse_activation": [int(bool(each)) for each in cut],
     }
@@ -116,13 +116,13 @@ def _gemma3n(c: Reader) -> _Fields:
         c.problems[:] = [each for each in c.problems if each[0] != "intermediate_size"]
         fields["ffn_hidden_size"] = max(widths)
         if widths != [widths[0]] * layers:
-            own["ffn_hidden_size"] = widths
+            per_layer["ffn_hidden_size"] = widths
     stated = {name: c.integer(name) for name in _GEMMA3N}
-    fields |= {name: usual if stated[name] is None else stated[name] for name, usual in _GEMMA3N.items()}
+    fields |= {name: default if stated[name] is None else stated[name] for name, default in _GEMMA3N.items()}
     norms = dict.fromkeys(("qk_layernorm", "sandwich_norm", "v_layernorm"), True)
     tied = {"untie_embeddings_and_output_weights": c.flag("tie_word_embeddings") is False}
     plain = {"kv_channels": fields["kv_channels"] or 256, "vocab_size": fields["vocab_size"] or 262400}
-    return fields | norms | tied | plain | {"per_layer": own}
+    return fields | norms | tied | plain | {"per_layer": per_layer}
 
 
 _MPT_NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}

@@ -196,14 +196,14 @@ def _node_labels(spec: Mapping[str, Any]) -> str:
 
 def _placed(manifest: Manifest, labels: str) -> Manifest:
     """Returns the manifest with the machine or GPU that labels name; a machine, which states its network, is first."""
-    found = []
+    candidates = []
     for line in labels.splitlines():
         key, _, value = line.partition("=")
         if machine := machine_of(value, "gke" if key == "cloud.google.com/gke-accelerator" else "names"):
-            found.append((0, machine, line))
+            candidates.append((0, machine, line))
         elif re.search(r"gpu|accelerator|instance", key) and (gpu := find_gpu(value)):
-            found.append((1, gpu, line))
-    return replace(manifest, cluster=min(found)[1], said=min(found)[2]) if found else manifest
+            candidates.append((1, gpu, line))
+    return replace(manifest, cluster=min(candidates)[1], said=min(candidates)[2]) if candidates else manifest
 
 
 def _skypilot(task: Mapping[str, Any]) -> Manifest:

@@ -90,9 +90,9 @@ def load(
 
 def of_experiment(experiment: Experiment) -> Loaded:
     """Returns the workload of a Primus experiment. Raises :class:`InputError` with everything that does not fit."""
-    own = dialect("maxtext")
+    maxtext = dialect("maxtext")
     stated = Settings(
-        own, experiment.overrides, experiment.where, below=experiment.settings, preset=own.tables["primus"]
+        maxtext, experiment.overrides, experiment.where, below=experiment.settings, preset=maxtext.tables["primus"]
     )
     each, env = experiment.gpus_per_node, experiment.env
     return _loaded(stated, None, experiment.model_name, gpus=experiment.gpus, each=each, env=env)
@@ -226,8 +226,8 @@ def _precision(job: Settings) -> Mapping[str, object]:
         return {"precision": kind}
     if "int" in word:
         raise Unsupported(f"quantization {word}: products of whole numbers")
-    found: Mapping[str, object] = job.one_of("quantization", "quantised") or {}
-    return found
+    fields: Mapping[str, object] = job.one_of("quantization", "quantised") or {}
+    return fields
 
 
 def _experts(args: Reader, ep: int) -> dict[str, object]:

@@ -53,28 +53,28 @@ def unstated_lengths(given: Mapping[str, object]) -> bool:
 
 def another_model(given: Mapping[str, object]) -> tuple[str, ...]:
     """Returns the kinds of layers that hand-written arguments ask for and that no model field describes."""
-    found = []
+    reasons = []
     for name, value in given.items():
         if not value:
             continue
-        found += [
+        reasons += [
             reason for pattern, reason in table("megatron", "other_layers").items() if re.fullmatch(pattern, name)
         ]
     experts = integers_of(str(given.get("num_experts", "")).replace(" ", ",")) or ()
     if len(set(experts)) > 1:
-        found.append(f"unlike numbers of experts in its layers ({min(experts)} to {max(experts)})")
+        reasons.append(f"unlike numbers of experts in its layers ({min(experts)} to {max(experts)})")
     if given.get("mlp_type") == "residual":
-        found.append("residual experts (--mlp-type residual)")
+        reasons.append("residual experts (--mlp-type residual)")
     interval = given.get("full_attention_interval")
     if type(interval) is int and interval > 1:
-        found.append(_LINEAR)
+        reasons.append(_LINEAR)
     if given.get("hybrid_layer_pattern") or given.get(
         "hybrid_override_pattern"
     ):  # the string says which layers they are
-        found = [reason for reason in found if reason not in ("Mamba layers", _LINEAR)]
-    if _LINEAR in found:  # MindSpeed-LLM gives delta-net layers their convolution in Mamba's words
-        found = [reason for reason in found if reason != "Mamba layers"]
-    return tuple(dict.fromkeys(found))
+        reasons = [reason for reason in reasons if reason not in ("Mamba layers", _LINEAR)]
+    if _LINEAR in reasons:  # MindSpeed-LLM gives delta-net layers their convolution in Mamba's words
+        reasons = [reason for reason in reasons if reason != "Mamba layers"]
+    return tuple(dict.fromkeys(reasons))
 
 
 #: Lumen's words for several linear layers (lumen/models/megatron.py, ``apply_lora``; the embedding's adapter is left out).
@@ -210,7 +210,7 @@ def _replayed(args: Mapping[str, object], counts: list[int], pp: int) -> dict[st
     sail-sg/zero-bubble-pipeline-parallelism megatron/core/pipeline_parallel/zerobubble/scheduler.
     """
     chunks = args.get("recompute_num_layers")
-    found: dict[str, object] = {"recompute_method": "uniform", "recompute_num_layers": 1}
+    recompute: dict[str, object] = {"recompute_method": "uniform", "recompute_num_layers": 1}
     if type(chunks) is int and 0 < chunks * pp < len(counts):
-        found["recompute_layer_ids"] = list(range(sum(counts[: chunks * pp])))
-    return found
+        recompute["recompute_layer_ids"] = list(range(sum(counts[: chunks * pp])))
+    return recompute

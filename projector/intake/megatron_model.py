@@ -24,23 +24,23 @@ def kinds(args: Reader, hidden: object, layers: object) -> dict[str, object]:
     """Returns the model fields that state each layer's kind; empty where all layers are attention and an MLP."""
     if isinstance(text := _pattern(args) or _stack(args, layers), str):
         return _hybrid(args, text, hidden)
-    found: dict[str, object] = {}
+    fields: dict[str, object] = {}
     words = args.raw("lfm_layer_types")
     if isinstance(words, (list, tuple)) and any("conv" in str(word) for word in words):
-        found["mixer_pattern"] = "".join("C" if "conv" in str(word) else "*" for word in words)
-        found["short_convolution"] = _stated(args, {"conv_L_cache": "conv_width"})
+        fields["mixer_pattern"] = "".join("C" if "conv" in str(word) else "*" for word in words)
+        fields["short_convolution"] = _stated(args, {"conv_L_cache": "conv_width"})
     variant = args.word("experimental_attention_variant")
     if variant in ("gated_delta_net", "gdn") and type(layers) is int:
         marks = _linear_layers(args.raw("linear_attention_freq"), layers)
-        found["mixer_pattern"] = "".join(
+        fields["mixer_pattern"] = "".join(
             "G" if mark else "+" if args.flag("multi_latent_attention") else "*" for mark in marks
         )
-        found["gdn"] = _layer_sizes(args, "delta")
+        fields["gdn"] = _layer_sizes(args, "delta")
     if args.word("model_type") == "kimi_k3" and type(layers) is int:
         marks = _linear_layers(numbers(args.raw("linear_attention_freq"), layers), layers)
-        found["mixer_pattern"] = "".join("K" if mark else "+" for mark in marks)
-        found["kda"] = _kimi(args)
-    return found
+        fields["mixer_pattern"] = "".join("K" if mark else "+" for mark in marks)
+        fields["kda"] = _kimi(args)
+    return fields
 
 
 def _kimi(args: Reader) -> dict[str, object]:
@@ -119,27 +119,27 @@ def _hybrid(args: Reader, text: str, hidden: object) -> dict[str, object]:
     """Returns the fields of hybrid string ``text``; ``/`` begins a prediction depth: one attention, one MLP or experts."""
     main, *depths = text.split("/")
     letters = expand(main)
-    found: dict[str, object] = {"hybrid_layer_pattern": letters, "num_layers": len(letters)}
+    fields: dict[str, object] = {"hybrid_layer_pattern": letters, "num_layers": len(letters)}
     wrong = [depth for depth in depths if expand(depth) not in ("*E", "*-", "+E", "+-")]
     if wrong:
         args.problems.append((_PATTERNS[0], text, "an attention and an MLP or experts in every depth after /"))
     if (args.integer("num_experts") or 0) > 1 and "E" not in letters and not any("E" in depth for depth in depths):
         args.problems.append(("num_experts", args.raw("num_experts"), f"E for their layers in the pattern {text}"))
     if depths:
-        found["mtp_num_layers"] = len(depths)
+        fields["mtp_num_layers"] = len(depths)
     if args.flag("mtp_use_repeated_layer"):
-        found["mtp_use_repeated_layer"] = True
+        fields["mtp_use_repeated_layer"] = True
     if "M" in letters:
         mamba = _layer_sizes(args, "mamba")
         if "mamba_num_heads" not in mamba and isinstance(hidden, int):
             wide = 1 if "'hybrid_stack_spec'" in str(args.raw("spec")) else 2  # Primus' stack expands by one
             mamba["mamba_num_heads"] = wide * hidden // (mamba.get("mamba_head_dim") or _HEAD)
-        found["mamba"] = mamba
+        fields["mamba"] = mamba
     if "K" in letters:
-        found["kda"] = _fused_kimi(args)
+        fields["kda"] = _fused_kimi(args)
     if "G" in letters:
-        found["gdn"] = _layer_sizes(args, "delta")
-    return found
+        fields["gdn"] = _layer_sizes(args, "delta")
+    return fields
 
 
 def _layer_sizes(args: Reader, layers: str) -> dict[str, Any]:
@@ -164,25 +164,27 @@ _POSITIONS = {"absolute": "learned_absolute", "rotary": "rope", "yarn": "rope", 
 
 def model_fields(args: Reader) -> dict[str, object]:
     """Returns the model fields that ``args`` states, as a mapping for ``parse_model``; absent fields stay absent."""
-    found: dict[str, object] = args.named(table("megatron", "model"))
+    fields: dict[str, object] = args.named(table("megatron", "model"))
     if args.has("decoder_seq_length"):  # an encoder and a decoder: others print every name of theirs but this
-        found["encoder"] = {"num_layers": args.integer("encoder_num_layers", "num_layers") or 0}
-        found["num_layers"] = args.integer("decoder_num_layers", "num_layers", "encoder_num_layers")
+        fields["encoder"] = {"num_layers": args.integer("encoder_num_layers", "num_layers") or 0}
+        fields["num_layers"] = args.integer("decoder_num_layers", "num_layers", "encoder_num_layers")
         args.integer("relative_attention_max_distance")
-        found["relative_attention_num_buckets"] = args.integer("relative_attention_num_buckets")
+        fields["relative_attention_num_buckets"] = args.integer("relative_attention_num_buckets")
     if args.flag("disable_bias_linear"):
-        found["add_bias_linear"] = False
-    found["gated_linear_unit"] = _gated(args)
-    found["quick_geglu"] = args.flag("quick_geglu") or None
-    found["position_embedding_type"] = _position(args)
-    found |= _attention(args, found["num_attention_heads"])
-    found["ffn_hidden_size"] = args.integer("ffn_hidden_size") or _ffn(args, found["hidden_size"], args.flag("swiglu"))
-    found |= _mla(args)
-    found |= _compressed(args)
-    found |= _moe(args, found["ffn_hidden_size"])
-    asked = kinds(args, found["hidden_size"], found["num_layers"])
-    found |= asked | _unsupported(args, asked)
-    return {field: value for field, value in found.items() if value is not None}
+        fields["add_bias_linear"] = False
+    fields["gated_linear_unit"] = _gated(args)
+    fields["quick_geglu"] = args.flag("quick_geglu") or None
+    fields["position_embedding_type"] = _position(args)
+    fields |= _attention(args, fields["num_attention_heads"])
+    fields["ffn_hidden_size"] = args.integer("ffn_hidden_size") or _ffn(
+        args, fields["hidden_size"], args.flag("swiglu")
+    )
+    fields |= _mla(args)
+    fields |= _compressed(args)
+    fields |= _moe(args, fields["ffn_hidden_size"])
+    asked = kinds(args, fields["hidden_size"], fields["num_layers"])
+    fields |= asked | _unsupported(args, asked)
+    return {field: value for field, value in fields.items() if value is not None}
 
 
 def _gated(args: Reader) -> bool | None:
@@ -214,25 +216,25 @@ def _ffn(args: Reader, hidden: object, swiglu: object) -> int | None:
 
 def _attention(args: Reader, heads: object) -> dict[str, object]:
     grouped, groups = args.flag("group_query_attention"), args.integer("num_query_groups")
-    found: dict[str, object] = {}
+    fields: dict[str, object] = {}
     if grouped is False:
-        found["num_query_groups"] = heads
+        fields["num_query_groups"] = heads
     elif grouped or groups is not None:
-        found["num_query_groups"] = groups
+        fields["num_query_groups"] = groups
     window = args.raw("window_size")
     if isinstance(window, str):
         window = next(iter(args.integers("window_size") or ()), None)
     elif isinstance(window, (list, tuple)) and window:
         window = window[0]
-    found["window_size"] = window if type(window) is int and window > 0 else None
-    found["window_attn_skip_freq"] = _window_freq(args) if found["window_size"] else None
+    fields["window_size"] = window if type(window) is int and window > 0 else None
+    fields["window_attn_skip_freq"] = _window_freq(args) if fields["window_size"] else None
     if args.word("softmax_type") == "learnable" or args.flag("use_sink_attention"):
-        found["attention_sinks"] = True
+        fields["attention_sinks"] = True
         width = args.integer("sink_sliding_window")
         if width:
             every_other = args.flag("sink_window_even_layers_only")
-            found |= {"window_size": width, "window_attn_skip_freq": 2 if every_other else None}
-    return found
+            fields |= {"window_size": width, "window_attn_skip_freq": 2 if every_other else None}
+    return fields
 
 
 def _window_freq(args: Reader) -> int | None:
@@ -270,26 +272,26 @@ def _compressed(args: Reader) -> dict[str, object]:
     streams = args.integer("hc_mult")
     if args.flag("enable_hyper_connections", "enable_mhc_connections"):  # its number is printed without them, too
         streams = args.integer("num_residual_streams", "mhc_num_residual_streams") or _STREAMS
-    found: dict[str, object] = {"hyper_connections": streams if streams and streams > 1 else None}
+    fields: dict[str, object] = {"hyper_connections": streams if streams and streams > 1 else None}
     ratios = args.raw("compress_ratios") or args.raw("csa_compress_ratios")
     if ratios is None:
-        return found
+        return fields
     sizes = args.named(table("megatron", "compressed"))
     stated: dict[str, object] = {name: value for name, value in sizes.items() if value is not None}
     # at 0 Primus keeps the indexer frozen, and so does Megatron-LM
     stated["trained"] = any([args.number("v4_indexer_distill_loss_coeff"), args.number("dsa_indexer_loss_coeff")])
-    return found | {"attention_sinks": args.flag("attn_sink"), "compressed": {**stated, "compress_ratios": ratios}}
+    return fields | {"attention_sinks": args.flag("attn_sink"), "compressed": {**stated, "compress_ratios": ratios}}
 
 
 _STREAMS = 4  # NVIDIA/Megatron-LM core/transformer/transformer_config.py, num_residual_streams
 
 
 def _moe(args: Reader, ffn: object) -> dict[str, object]:
-    found = args.named(table("megatron", "experts"))
-    stated = {name: value for name, value in found.items() if value is not None}
-    if found["num_experts"] is None:
+    sizes = args.named(table("megatron", "experts"))
+    stated = {name: value for name, value in sizes.items() if value is not None}
+    if sizes["num_experts"] is None:
         return {"moe": stated} if stated else {}
-    if found["moe_ffn_hidden_size"] is None and ffn is not None:
+    if sizes["moe_ffn_hidden_size"] is None and ffn is not None:
         stated["moe_ffn_hidden_size"] = ffn
     return {"moe": stated}
 
@@ -319,5 +321,5 @@ def _unsupported(args: Reader, asked: dict[str, object]) -> dict[str, object]:
             "an experimental attention variant",
         )
         named, reasons = ([reason for reason in some if reason not in known] for some in (named, reasons))
-    found = tuple(dict.fromkeys((*named, *reasons)))
-    return {"unsupported": list(found)} if found else {}
+    distinct = tuple(dict.fromkeys((*named, *reasons)))
+    return {"unsupported": list(distinct)} if distinct else {}

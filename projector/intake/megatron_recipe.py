@@ -27,39 +27,39 @@ _V_MEMORY = {"zb": "zbv", "half": "v-half", "min": "v-min"}
 
 def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
     """Returns the recipe fields that ``args`` states; absent ones stay absent, wrong values go to ``args.problems``."""
-    found = {**stated(args, "megatron", "primus", "own"), "cp_comm_type": _cp_comm_type(args)}
+    fields = {**stated(args, "megatron", "primus", "own"), "cp_comm_type": _cp_comm_type(args)}
     if args.flag("fine_grained_activation_offloading"):
-        found["offload_modules"] = args.words("offload_modules")
+        fields["offload_modules"] = args.words("offload_modules")
     if args.has("decoder_seq_length"):
-        found["encoder_seq_length"] = args.integer("encoder_seq_length", "seq_length")
-        found["seq_length"] = args.integer("decoder_seq_length")
+        fields["encoder_seq_length"] = args.integer("encoder_seq_length", "seq_length")
+        fields["seq_length"] = args.integer("decoder_seq_length")
     layout = args.raw("pipeline_model_parallel_layout") or hybrid_layout(args)
-    found["pipeline_model_parallel_layout"] = None if layout is None else str(layout)
-    if not found["use_precision_aware_optimizer"]:
-        found |= dict.fromkeys(_PRECISION_AWARE)
-    found |= _precision(args)
+    fields["pipeline_model_parallel_layout"] = None if layout is None else str(layout)
+    if not fields["use_precision_aware_optimizer"]:
+        fields |= dict.fromkeys(_PRECISION_AWARE)
+    fields |= _precision(args)
     summed = args.flag("accumulate_allreduce_grads_in_fp32")
-    if found.get("precision") == "fp16" and summed is False and not args.flag("deepspeed"):
-        found["grad_reduce_in_bf16"] = True  # as wide as the weights (core/distributed/param_and_grad_buffer.py)
-    by_layers = _virtual_stages(args, num_layers, found["pp"])
-    found["vpp"] = by_layers if found["vpp"] is None else found["vpp"]
-    found |= _sharding(args, found["data_parallel_sharding"])
-    found |= _recompute(args)
-    found |= _experts(args)
-    found |= _fusions(args)
-    found |= _schedule(args)
-    found |= _graphs(args)
-    found |= _adapters(args)
+    if fields.get("precision") == "fp16" and summed is False and not args.flag("deepspeed"):
+        fields["grad_reduce_in_bf16"] = True  # as wide as the weights (core/distributed/param_and_grad_buffer.py)
+    by_layers = _virtual_stages(args, num_layers, fields["pp"])
+    fields["vpp"] = by_layers if fields["vpp"] is None else fields["vpp"]
+    fields |= _sharding(args, fields["data_parallel_sharding"])
+    fields |= _recompute(args)
+    fields |= _experts(args)
+    fields |= _fusions(args)
+    fields |= _schedule(args)
+    fields |= _graphs(args)
+    fields |= _adapters(args)
     # ``max_seqlen_per_dp_cp_rank`` is read where micro-batches stay what they are without it, and is else a way of
     # cutting a run that nobody knows.
-    most, length, ranks = args.integer("max_seqlen_per_dp_cp_rank"), found["seq_length"], found["cp"] or 1
+    most, length, ranks = args.integer("max_seqlen_per_dp_cp_rank"), fields["seq_length"], fields["cp"] or 1
     if most is not None and isinstance(ranks, int) and most * ranks != length:
         args.used.discard("max_seqlen_per_dp_cp_rank")
-    if found["etp"] is None and args.has("num_experts"):
-        found["etp"] = found["tp"]  # Megatron-LM validate_args: the expert tensor size defaults to the dense one
+    if fields["etp"] is None and args.has("num_experts"):
+        fields["etp"] = fields["tp"]  # Megatron-LM validate_args: the expert tensor size defaults to the dense one
     if args.flag("grad_reduce_in_fp32") is not None:
-        found["grad_reduce_in_bf16"] = not args.flag("grad_reduce_in_fp32")
-    return {field: value for field, value in found.items() if value is not None}
+        fields["grad_reduce_in_bf16"] = not args.flag("grad_reduce_in_fp32")
+    return {field: value for field, value in fields.items() if value is not None}
 
 
 def _cp_comm_type(args: Reader) -> str | None:
@@ -121,14 +121,14 @@ def _recompute(args: Reader) -> dict[str, object]:
         how = "selective" if args.flag("recompute_activations") else "full"
         granularity = how if old else "none"
     modules = args.words("recompute_modules") if granularity == "selective" else None
-    found: dict[str, object] = {"recompute_granularity": granularity, "recompute_modules": modules}
+    fields: dict[str, object] = {"recompute_granularity": granularity, "recompute_modules": modules}
     if granularity is None and args.stated("recompute_granularity"):
-        found["recompute_granularity"] = granularity = "none"  # Megatron-LM prints its default, which is no word
+        fields["recompute_granularity"] = granularity = "none"  # Megatron-LM prints its default, which is no word
     if granularity in (None, "none") and args.has("recompute_num_layers", "checkpoint_num_layers"):
-        found["recompute_num_layers"] = None  # printed with its default, without effect
+        fields["recompute_num_layers"] = None  # printed with its default, without effect
     if granularity == "full" and _recomputes_no_layer(args):
         return {"recompute_granularity": "none", "recompute_num_layers": None, "recompute_method": None}
-    return found
+    return fields
 
 
 def _recomputes_no_layer(args: Reader) -> bool:
@@ -139,44 +139,44 @@ def _recomputes_no_layer(args: Reader) -> bool:
 
 
 def _experts(args: Reader) -> dict[str, object]:
-    found: dict[str, object] = {
+    fields: dict[str, object] = {
         "moe_token_dispatcher_type": args.word("moe_token_dispatcher_type"),
         "moe_flex_dispatcher_backend": args.word("moe_flex_dispatcher_backend"),
     }
     if args.has("num_experts") and args.flag("mock_data") is None and args.has(*_DATA):
-        found["mock_data"] = False  # a router spreads real text less evenly
+        fields["mock_data"] = False  # a router spreads real text less evenly
     turbo = args.flag("enable_primus_turbo") is not False
     if (turbo and args.flag("use_turbo_deepep")) or args.flag("moe_enable_deepep"):
-        found |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
-    if found["moe_flex_dispatcher_backend"] == "hybridep":  # Megatron-LM prints DeepEP's number beside its own
-        found["moe_deepep_num_sms"] = args.integer("moe_flex_dispatcher_num_sms", "moe_hybridep_num_sms")
+        fields |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
+    if fields["moe_flex_dispatcher_backend"] == "hybridep":  # Megatron-LM prints DeepEP's number beside its own
+        fields["moe_deepep_num_sms"] = args.integer("moe_flex_dispatcher_num_sms", "moe_hybridep_num_sms")
     if mega := turbo and args.flag(
         "use_turbo_mega_moe"
     ):  # its layer takes the place of Megatron-LM's, whatever else is set
-        found |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "mega_moe"}
+        fields |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "mega_moe"}
     if mega or (turbo and any([args.flag("use_turbo_grouped_gemm"), args.flag("use_turbo_grouped_mlp")])):
-        found["moe_grouped_gemm"] = "fused"  # one persistent kernel, sizes on the device
+        fields["moe_grouped_gemm"] = "fused"  # one persistent kernel, sizes on the device
     elif args.flag("moe_use_legacy_grouped_gemm"):
-        found["moe_grouped_gemm"] = "legacy"  # the grouped_gemm package: a product an expert on a few streams, 16 bits
+        fields["moe_grouped_gemm"] = "legacy"  # the grouped_gemm package: a product an expert on a few streams, 16 bits
     elif args.raw("moe_grouped_gemm") in CHOICES["moe_grouped_gemm"]:
-        found["moe_grouped_gemm"] = args.word("moe_grouped_gemm")  # a word where Megatron-LM has a flag
+        fields["moe_grouped_gemm"] = args.word("moe_grouped_gemm")  # a word where Megatron-LM has a flag
     elif args.flag("moe_grouped_gemm") is not None:
-        found["moe_grouped_gemm"] = "te" if args.flag("moe_grouped_gemm") else "loop"
-    return found
+        fields["moe_grouped_gemm"] = "te" if args.flag("moe_grouped_gemm") else "loop"
+    return fields
 
 
 def _fusions(args: Reader) -> dict[str, object]:
-    found: dict[str, object] = {}
+    fields: dict[str, object] = {}
     fused = args.flag("cross_entropy_loss_fusion")
     if fused is not None:
-        found["cross_entropy_fusion"] = (args.word("cross_entropy_fusion_impl") or "native") if fused else "none"
+        fields["cross_entropy_fusion"] = (args.word("cross_entropy_fusion_impl") or "native") if fused else "none"
     swiglu, gelu = args.flag("bias_swiglu_fusion"), args.flag("bias_gelu_fusion")
     either = args.flag("bias_activation_fusion")  # one name for both, of Megatron core's configuration
     said = gelu if args.flag("swiglu") is False or swiglu is None else swiglu
-    found["bias_activation_fusion"] = either if said is None else said
+    fields["bias_activation_fusion"] = either if said is None else said
     if args.flag("use_flash_attn") and not args.has("attention_backend"):  # its name until 2024-12
-        found["attention_backend"] = "flash"
-    return found
+        fields["attention_backend"] = "flash"
+    return fields
 
 
 def _schedule(args: Reader) -> dict[str, object]:

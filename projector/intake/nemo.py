@@ -118,9 +118,9 @@ def _arguments(job: Settings, model: Model | None) -> dict[str, object]:
 def _tokenizer(job: Settings) -> dict[str, object]:
     library, *others = (f"tokenizer.{name}" for name in ("library", "type", "model", "vocab_file", "merge_file"))
     name, model, vocabulary, merges = map(job.args.raw, others)
-    own = None if job.args.raw(library) is None else job.one_of(library, "libraries")
-    if own is not None:
-        return {"tokenizer_type": own, "tokenizer_model": name if own == "HuggingFaceTokenizer" else model}
+    kind = None if job.args.raw(library) is None else job.one_of(library, "libraries")
+    if kind is not None:
+        return {"tokenizer_type": kind, "tokenizer_model": name if kind == "HuggingFaceTokenizer" else model}
     return {"tokenizer_type": name, "vocab_file": vocabulary, "merge_file": merges}
 
 

@@ -37,8 +37,8 @@ def _args(entry: Mapping[str, Any]) -> dict[str, object]:
     """Returns the arguments of an entry of ``pretrain`` or ``finetune`` in ``tables/bridge_recipes.yaml``."""
     sizes = [*entry["sizes"], *(1, 1, 1, 1, False)[len(entry["sizes"]) :]]
     parts = {key: value for part in entry.get("parts", ()) for key, value in _table("parts")[part].items()}
-    own = {key: value for key, value in entry.items() if key not in ("sizes", "parts")}
-    return {**dict(zip(_SIZES, sizes, strict=True)), **parts, **own}
+    stated = {key: value for key, value in entry.items() if key not in ("sizes", "parts")}
+    return {**dict(zip(_SIZES, sizes, strict=True)), **parts, **stated}
 
 
 def defaults_of(model: Model, tuned: bool, adapters: bool, packed: bool) -> dict[str, object]:
@@ -52,8 +52,8 @@ def defaults_of(model: Model, tuned: bool, adapters: bool, packed: bool) -> dict
             "micro_batch_size": 1 if llama else 2,
             "global_batch_size": 512 if llama else 32,
         }
-        own = _table("pretrain").get(model.name)
-        return {**args, "seq_length": 8192 if llama else 4096, **(_args(own) if own else {})}
+        entry = _table("pretrain").get(model.name)
+        return {**args, "seq_length": 8192 if llama else 4096, **(_args(entry) if entry else {})}
     args |= parts["overlapped"] if experts else {**parts["alone"], "manual_gc": llama}
     args |= {"global_batch_size": 32 if experts else 8 if packed else 128}
     args |= {"seq_length": (2048 if packed else 4096) if experts else 4096 if packed and llama else 2048}
@@ -92,12 +92,12 @@ def is_hybrid(name: str) -> bool:
 
 def hybrid(name: str, tuned: bool) -> dict[str, object]:
     """Returns the default arguments of the recipe function of hybrid ``name``. ``tuned``: of fine-tuning."""
-    own = {**_table("hybrid"), **_table("hybrids")[name]}
-    own = {"hybrid_override_pattern": "M" * own["num_layers"], "ffn_hidden_size": own["hidden_size"], **own}
+    args = {**_table("hybrid"), **_table("hybrids")[name]}
+    args = {"hybrid_override_pattern": "M" * args["num_layers"], "ffn_hidden_size": args["hidden_size"], **args}
     if name.startswith("zebra"):
-        own.pop("hybrid_override_pattern")
+        args.pop("hybrid_override_pattern")
     sizes = {"global_batch_size": 128, "micro_batch_size": 4, "seq_length": 2048} if tuned else {}
-    return {**_table("common"), "overlap_param_gather": not tuned, **own, **sizes}
+    return {**_table("common"), "overlap_param_gather": not tuned, **args, **sizes}
 
 
 _FLAVOR = re.compile(r"^(?P<model>.+?)_(?P<kind>(?:low_precision_)?pretrain|finetune|sft|peft|lora)(?:_.*)?_?config$")
@@ -126,8 +126,8 @@ def load(experiment: Experiment) -> Loaded:
     if base is None and adapters is not None:
         raise Unsupported(f"adapters on Mamba layers: {flavor}")
     packed = bool(settings.get("packed_sequence"))
-    own = hybrid(name, tuned) if base is None else defaults_of(base, tuned, adapters is not None, packed)
-    args = {**own, **_given(settings)}
+    defaults = hybrid(name, tuned) if base is None else defaults_of(base, tuned, adapters is not None, packed)
+    args = {**defaults, **_given(settings)}
     args |= _precision(settings, experiment)
     if adapters is not None:
         args["lora"] = adapters
@@ -182,11 +182,11 @@ def _adapters(
         raise InputError([Problem(experiment.where, "peft", given, "lora, dora or none")])
     if word == "dora":
         raise Unsupported("DoRA adapters")
-    own = table("bridge_recipes", "adapters").get(model, {})
+    entry = table("bridge_recipes", "adapters").get(model, {})
     return {
         "enabled": True,
-        "dim": section.get("dim") or settings.get("peft_dim") or own.get("dim", 32),
-        "target_modules": section.get("target_modules") or list(LORA_TARGETS[: own.get("targets")]),
+        "dim": section.get("dim") or settings.get("peft_dim") or entry.get("dim", 32),
+        "target_modules": section.get("target_modules") or list(LORA_TARGETS[: entry.get("targets")]),
         **{key: section[key] for key in ("share_expert_adapters", "normalize_moe_lora") if key in section},
     }
 
@@ -204,10 +204,10 @@ def _contradictions(
     flavor: str, model: str, tuned: bool, adapters: bool, settings: Mapping[str, object]
 ) -> tuple[str, ...]:
     """Finds sizes that a recipe function sets itself and that differ from those that the experiment states."""
-    own = own_sizes(model, adapters) if tuned else {}
+    fixed = own_sizes(model, adapters) if tuned else {}
     return tuple(
         f"{key}={settings[key]}: as the experiment says; {flavor} of Megatron-Bridge sets {value} itself"
-        for key, value in own.items()
+        for key, value in fixed.items()
         if settings.get(key) is not None and settings[key] != value
     )
 

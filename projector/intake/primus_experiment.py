@@ -80,7 +80,7 @@ def read_experiment(
     presets = _presets(folder, framework, module, env, problems) if folder is not None else {}
     beside = {key: value for key, value in module.items() if key not in _OF_MODULE}  # a flattened export stands here
     stated = {str(key): value for key, value in deep_merge(changes, overrides).items()}
-    made = Experiment(
+    experiment = Experiment(
         where=where,
         framework=framework,
         model_name=Path(str(module.get("model") or "")).name.removesuffix(".yaml").removesuffix(".yml"),
@@ -92,10 +92,8 @@ def read_experiment(
         gpus=_gpus(env),
         outside=tuple(sorted(set(content) - set(_OF_EXPERIMENT))),
     )
-    found = (
-        None if env.get(_ARCHITECTURE) else _gpu(path, content.get("platform"))
-    )  # the user's word goes before a name
-    return made if found is None else replace(made, cluster=found[0], assumed=(f"cluster={found[0]} ({found[1]})",))
+    gpu = None if env.get(_ARCHITECTURE) else _gpu(path, content.get("platform"))  # the user's word goes before a name
+    return experiment if gpu is None else replace(experiment, cluster=gpu[0], assumed=(f"cluster={gpu[0]} ({gpu[1]})",))
 
 
 def _module(experiment: Mapping[str, object], where: str, problems: list[Problem]) -> tuple[str, Mapping[str, object]]:
@@ -142,8 +140,8 @@ def _preset(folder: Path, name: object, env: Mapping[str, str], problems: list[P
 
 def _launch_env(content: Mapping[str, object], env: Mapping[str, str]) -> Mapping[str, str]:
     """Returns ``env`` with the variables that the experiment's own ``env`` section sets."""
-    own = content.get("env")
-    return {**env, **{str(k): str(v) for k, v in own.items()}} if isinstance(own, Mapping) else env
+    section = content.get("env")
+    return {**env, **{str(k): str(v) for k, v in section.items()}} if isinstance(section, Mapping) else env
 
 
 def _gpus(env: Mapping[str, str]) -> int | None:

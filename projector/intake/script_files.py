@@ -43,18 +43,18 @@ def deepspeed_arguments(
     left = job.unread(written=True)
     if job.problems or left.problems:
         raise InputError([*job.problems, *left.problems])
-    found = {name: value for name, value in job.fields.items() if value is not None}
-    found |= {
+    arguments = {name: value for name, value in job.fields.items() if value is not None}
+    arguments |= {
         name: True for name in job.dialect.tables["aside"] if '"enabled": true' in json.dumps(content.get(name)).lower()
     }
     told = (text.removesuffix(" (unknown)").partition("=") for text in (*job.doubtful(), *left.unmodelled))
-    found |= {name if "." in name else f"deepspeed.{name}": job.stated[name] for name, _, _ in told}
+    arguments |= {name if "." in name else f"deepspeed.{name}": job.stated[name] for name, _, _ in told}
     unknown = {
         name: unknowns.within(str(value))
         for name, value in open_.items()
         if isinstance(value, str) and not is_known(value)
     }
-    return {name: value for name, value in found.items() if name not in unknown}, unknown
+    return {name: value for name, value in arguments.items() if name not in unknown}, unknown
 
 
 def _settled(value: Any) -> Any:
@@ -102,15 +102,15 @@ def mapping_beside(name: str, launch: Launch, way: Way, where: str, key: str) ->
 
 def options(words: Sequence[str]) -> dict[str, list[str]]:
     """Returns the words behind each ``--option``, or the value of ``--option=value``; the last of a repeated one counts."""
-    found: dict[str, list[str]] = {}
+    values_by_option: dict[str, list[str]] = {}
     name = ""
     for word in words:
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
-            found[name] = [value] if equals else []
+            values_by_option[name] = [value] if equals else []
         elif name:
-            found[name].append(word)
-    return found
+            values_by_option[name].append(word)
+    return values_by_option
 
 
 def of_deepspeed(
@@ -133,9 +133,9 @@ def of_deepspeed(
             marks = way.unknowns.within(word or "")
             found = way.unknowns.shown(word or "nothing")
             expected = flag(marks) if marks else "that file beside the script"
-            made = re.findall(r"[\w./-]+\.json\b", way.unknowns.shown(text or ""))
-            if made:
-                expected = f"{made[-1]}, of which the script makes it, beside the script"
+            templates = re.findall(r"[\w./-]+\.json\b", way.unknowns.shown(text or ""))
+            if templates:
+                expected = f"{templates[-1]}, of which the script makes it, beside the script"
             raise InputError([Problem(where, "deepspeed_config", found, expected)])
         return ()
     unknown.pop("deepspeed_config", None)
@@ -162,13 +162,13 @@ def of_deepspeed(
 
 def values_of(launch: Launch, option: str) -> list[str]:
     """Returns the values of an option with the marks of unknown parts, the last one first."""
-    found = []
+    values = []
     for number, word in enumerate(launch.arguments):
         name, equals, value = word.lstrip("-").partition("=")
         if word.startswith("--") and name.replace("-", "_") == option:
             following = launch.arguments[number + 1 : number + 2]
-            found.append(value if equals else following[0] if following else "")
-    return [value for value in found if value][::-1]
+            values.append(value if equals else following[0] if following else "")
+    return [value for value in values if value][::-1]
 
 
 def gathered(problems: list[Problem], marks: Sequence[Unknown], way: Way, where: str) -> list[Problem]:

@@ -64,8 +64,8 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
         sources = "; ".join(dict.fromkeys(str(item) for item in line.open[:3]))
         raise InputError([Problem(where, "", f"arguments from {sources}", flag(line.open))])
     args, unknown = dict(line.args), dict(line.unknown)
-    own = set(table("megatron", "ours").split()) & (set(args) | set(unknown)) or "pretrain" in launch.program
-    if not own and not line.unset:
+    recognised = set(table("megatron", "ours").split()) & (set(args) | set(unknown)) or "pretrain" in launch.program
+    if not recognised and not line.unset:
         found = f"{posixpath.basename(launch.program)} with none of Megatron-LM's arguments"
         same = other_tools.flags(other_tools.unambiguous(args, launch.arguments))
         expected = f"a trainer that is read; of another its run's log, or {same}"

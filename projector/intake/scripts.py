@@ -206,8 +206,8 @@ def _completed(launch: Launch, said: Mapping[str, object]) -> Launch:
     """Returns ``launch`` with an option for each field of ``said`` that it leaves open: options of Megatron-LM,
     transformers' Trainer or ms-swift."""
     names = _options(launch)
-    if own := file_cli.dialect_of_options(launch):
-        said = dialect(own).completed(dict.fromkeys(names, True), said)
+    if dialect_name := file_cli.dialect_of_options(launch):
+        said = dialect(dialect_name).completed(dict.fromkeys(names, True), said)
     elif not {"num_layers", "hidden_size"} & names:
         return launch
     more = [word for name, value in said.items() if name not in names for word in (f"--{name}", str(value))]
@@ -239,11 +239,11 @@ def dated(loaded: Loaded, text: str) -> Loaded:
     """Returns ``loaded`` dated by the image that ``text`` names outside comments; unchanged without an image, or with images
     of several months."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#") or "#SBATCH" in line)
-    found = {
+    images = {
         f"20{match['y'] or match['ny']}-{int(match['m'] or match['nm']):02d}": match[0]
         for match in _IMAGE.finditer("\n".join(lines))
     }
-    if loaded.framework_date or len(found) != 1:
+    if loaded.framework_date or len(images) != 1:
         return loaded
-    ((month, image),) = found.items()
+    ((month, image),) = images.items()
     return replace(loaded, framework_date=month, assumed=(f"framework_date={month} ({image})", *loaded.assumed))

@@ -104,11 +104,11 @@ def _in_samples(content: Mapping[str, object], where: str) -> dict[str, object]:
 
 def of_experiment(experiment: Experiment) -> Loaded:
     """Returns the workload of a Primus experiment. Raises :class:`InputError` with everything that does not fit."""
-    own = dialect("torchtitan")
-    presets = dict(own.tables["primus"])
+    titan = dialect("torchtitan")
+    presets = dict(titan.tables["primus"])
     if not experiment.whole and experiment.model_name.endswith("-fp8"):  # what such a preset adds to the other
         presets["model.converters"] = ["quantize.linear.float8"]
-    stated = Settings(own, experiment.overrides, experiment.where, below=experiment.settings, preset=presets)
+    stated = Settings(titan, experiment.overrides, experiment.where, below=experiment.settings, preset=presets)
     return _loaded(stated, None, experiment.gpus, named=experiment.model_name)
 
 

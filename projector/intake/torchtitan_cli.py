@@ -39,8 +39,8 @@ def stated_by(text: str, name: str, where: str) -> tuple[dict[str, object], tupl
     Raises :class:`InputError` for a text that is no Python, a function that is not there, and a converter nobody knows.
     """
     tree = program(text, where)
-    made = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.args.args]
-    functions = {node.name: node for node in made if node.returns and "Config" in ast.unparse(node.returns)}
+    candidates = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.args.args]
+    functions = {node.name: node for node in candidates if node.returns and "Config" in ast.unparse(node.returns)}
     if name not in functions:
         raise InputError([Problem(where, "--config", name or "nothing", f"one of {', '.join(sorted(functions))}")])
     reading = _Reading(functions)
@@ -66,10 +66,10 @@ class _Reading:
             return {}
         self._open.add(name)
         known: dict[str, Any] = {}
-        found: object = {}
+        settings: object = {}
         for each in self._functions[name].body:
             if isinstance(each, ast.Return) and each.value is not None:
-                found = self._value(each.value, known, "")
+                settings = self._value(each.value, known, "")
             elif isinstance(each, ast.Assign) and len(each.targets) == 1:
                 first, *path = ast.unparse(each.targets[0]).split(".")
                 value = self._value(each.value, known, ".".join(path or [first]))
@@ -85,7 +85,7 @@ class _Reading:
             ):
                 self.told.append(_short(each))
         self._open.discard(name)
-        return found if isinstance(found, dict) else {}
+        return settings if isinstance(settings, dict) else {}
 
     def _value(self, node: ast.expr, known: Mapping[str, Any], key: str) -> Any:
         if isinstance(node, ast.Name) and node.id in known:
@@ -119,36 +119,36 @@ class _Reading:
 
 
 def _as_of_file(stated: Mapping[str, Any], told: list[str], where: str) -> dict[str, object]:
-    found: dict[str, object] = {"activation_checkpoint.selective_ac_option": "op"}  # the only one since 2026
+    settings: dict[str, object] = {"activation_checkpoint.selective_ac_option": "op"}  # the only one since 2026
     for key, value in stated.items():
         section, _, last = key.rpartition(".")
         if last in ("converters", "model_converters") and isinstance(value, list):
-            found |= _converters(value, _WORDS["converters"], where)
+            settings |= _converters(value, _WORDS["converters"], where)
         elif last == "":
             if section == "activation_checkpoint" and value != "ActivationCheckpointConfig":
-                found["activation_checkpoint.mode"] = _WORDS["checkpoints"].get(value, value)
+                settings["activation_checkpoint.mode"] = _WORDS["checkpoints"].get(value, value)
             elif section in ("loss", "optimizer", "dataloader") and value not in _WORDS["plain"]:
                 told.append(f"{section} = {value}")
         elif value is None:
             if key == "activation_checkpoint":
-                found["activation_checkpoint.mode"] = "none"
+                settings["activation_checkpoint.mode"] = "none"
         else:
             renamed = _WORDS["names"].get(key) or key.replace("model_spec.", "model.", 1)
-            found[renamed] = value
-    return found
+            settings[renamed] = value
+    return settings
 
 
-def _converters(made: list[Any], known: Mapping[str, str], where: str) -> dict[str, object]:
-    found: dict[str, object] = {"model.converters": []}
-    for each in made:
+def _converters(converters: list[Any], known: Mapping[str, str], where: str) -> dict[str, object]:
+    settings: dict[str, object] = {"model.converters": []}
+    for each in converters:
         name = each.get("", "") if isinstance(each, dict) else ""
         if name not in known:
             raise InputError([Problem(where, "converters", name or each, f"one of {', '.join(known)}")])
-        found["model.converters"] = [*found["model.converters"], known[name]]  # type: ignore[misc]
-        found |= {f"{known[name]}.{key}": value for key, value in each.items() if key and value is not None}
+        settings["model.converters"] = [*settings["model.converters"], known[name]]  # type: ignore[misc]
+        settings |= {f"{known[name]}.{key}": value for key, value in each.items() if key and value is not None}
         if "grouped_mm" in known[name]:
-            found.setdefault(f"{known[name]}.fqns", ["experts"])
-    return found
+            settings.setdefault(f"{known[name]}.fqns", ["experts"])
+    return settings
 
 
 def _short(node: ast.AST) -> str:
@@ -187,8 +187,8 @@ def load(
     content = program if text is None else torchtitan.parse(text, where, str(stated.get(CONFIG_FILE)))
     told: tuple[str, ...] = ()
     if text is None and registry is not None:
-        made, told = stated_by(registry, str(stated.get("config", "")), where)
-        program = content = {"model.name": str(stated.get("module", "")).rpartition(".")[2], **made}
+        registered, told = stated_by(registry, str(stated.get("config", "")), where)
+        program = content = {"model.name": str(stated.get("module", "")).rpartition(".")[2], **registered}
     settings = {**flat(content or {}), **stated}
     open_ = {key: value for key, value in settings.items() if isinstance(value, str) and not is_known(value)}
     problems = [

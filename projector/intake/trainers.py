@@ -205,14 +205,14 @@ def load_nanotron(content: Mapping[str, object], where: str, *, model: Model | N
         fields["sequence_parallel"] = False
     if fields["pp"] == 1:
         fields.pop("pipeline_schedule", None)
-    own = fields["precision"]
+    precision = fields["precision"]
     if args.flag("accumulate_grad_in_fp32"):
         fields |= {"main_grads_dtype": "fp32", "grad_reduce_in_bf16": False}
-    elif own in (
+    elif precision in (
         "bf16",
         "fp16",
     ):  # without sums in fp32 there is no copy of the weights: the optimizer works on the model's own
-        fields |= {key: own if value == "bf16" else value for key, value in BUNDLES["bf16 alone"].items()}
+        fields |= {key: precision if value == "bf16" else value for key, value in BUNDLES["bf16 alone"].items()}
     shape = {key: args.raw(key) for key in _SIZES}
     biased = args.flag("attention_bias") is True and bool(families[1])  # only nanotron's Qwen2 looks at it
     if model is None and not job.unread(written=True).problems:
@@ -260,10 +260,10 @@ def load_llm_foundry(content: Mapping[str, object], where: str, *, model: Model 
     plain = ("gradient_clipping", "low_precision_layernorm")
     job.doubts += [f"algorithms.{key}" for key in section(settings, "algorithms") if key not in plain]
     args.used |= {"compile_config"}
-    own = (
+    prefixes = (
         ("model.", "algorithms.") if given["name"] == "mpt_causal_lm" else ("algorithms.",)
     )  # whose loader accounts for them
-    args.used |= {name for name in job.stated if name.startswith(own)}
+    args.used |= {name for name in job.stated if name.startswith(prefixes)}
     if args.raw("train_loader.dataset.packing_ratio") != "auto":
         args.number("train_loader.dataset.packing_ratio")
     hub = args.text("model.pretrained_model_name_or_path")
@@ -289,7 +289,7 @@ def _resolved(value: object, root: Mapping[str, object], depth: int = _DEPTH) ->
     match = _REFERENCE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None or not depth:
         return value
-    found: object = root
+    target: object = root
     for step in match[1].split("."):
-        found = found.get(step) if isinstance(found, Mapping) else None
-    return value if found is None else _resolved(found, root, depth - 1)
+        target = target.get(step) if isinstance(target, Mapping) else None
+    return value if target is None else _resolved(target, root, depth - 1)
