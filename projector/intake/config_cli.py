@@ -59,10 +59,8 @@ def _is_maxtext(launch: Launch) -> bool:
     if not re.fullmatch(r".*\.ya?ml", first) or not re.search(r"train(\.py)?$", launch.program):
         return False
     words = {word.partition("=")[0] for word in rest}
-    maxtext_words, other = (len(words & dialect(name).deciding) for name in ("maxtext", "llama_factory"))
-    return (
-        "maxtext" in (launch.program + first).lower() or maxtext_words > other
-    )  # which starts on a file and words, too
+    mine, other = (len(words & dialect(name).deciding) for name in ("maxtext", "llama_factory"))
+    return "maxtext" in (launch.program + first).lower() or mine > other  # which starts on a file and words, too
 
 
 def _maxtext(launch: Launch, way: Way, where: str, model: Model | None) -> Loaded:

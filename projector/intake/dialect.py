@@ -107,13 +107,9 @@ class Dialect:
     def completed(self, content: Mapping[str, object], said: Mapping[str, object]) -> dict[str, object]:
         """Returns ``content`` with a setting for each field of ``said`` that ``content`` states under none of its names."""
         stated = {self.today(name) for name, value in _flat(content, self) if value is not None}
-        missing = {
-            names[0]: said[field] for field, names in self.names.items() if field in said and not stated & {*names}
-        }
+        rest = {names[0]: said[field] for field, names in self.names.items() if field in said and not stated & {*names}}
         places = [key for key in content if key in self.sections and section(content, key)]
-        return (
-            {**content, places[-1]: {**section(content, places[-1]), **missing}} if places else {**content, **missing}
-        )
+        return {**content, places[-1]: {**section(content, places[-1]), **rest}} if places else {**content, **rest}
 
     def fits(self, content: Mapping[str, object]) -> bool:
         """Returns whether ``content`` has all marks of this dialect; False for a dialect without marks."""

@@ -88,28 +88,22 @@ def _store(parsed: CommandLine, name: str, values: list[str], unknowns: Unknowns
     if takes_one and len(values) > 1:
         parsed.open += [i for word in values[1:] for i in unknowns.within(word) if not (i.unset or i.plain)]
         values = values[:1]
-    known_values = [value for value in values if unknowns.as_shell(value) or not value]
-    if name in _FLAGS or not known_values:
+    known = [value for value in values if unknowns.as_shell(value) or not value]
+    if name in _FLAGS or not known:
         parsed.open += (
             [i for word in values for i in unknowns.within(word) if not (i.unset or i.plain)] if name in _FLAGS else []
         )
-        if values and not known_values and name in _VALUES:
+        if values and not known and name in _VALUES:
             parsed.unknown[name] = unknowns.within("".join(values))
             _name_only(parsed, name, "".join(values), unknowns)
         else:
             parsed.args[name] = True
         return
-    if not all(is_known(value) for value in known_values):
-        parsed.unknown[name] = unknowns.within("".join(known_values))
-        _name_only(parsed, name, " ".join(known_values), unknowns)
+    if not all(is_known(value) for value in known):
+        parsed.unknown[name] = unknowns.within("".join(known))
+        _name_only(parsed, name, " ".join(known), unknowns)
         return
-    parsed.args[name] = (
-        literal(known_values[0])
-        if len(known_values) == 1
-        else " ".join(known_values)
-        if name in _LISTS
-        else known_values
-    )
+    parsed.args[name] = literal(known[0]) if len(known) == 1 else " ".join(known) if name in _LISTS else known
 
 
 def _name_only(parsed: CommandLine, name: str, text: str, unknowns: Unknowns) -> None:

@@ -182,8 +182,8 @@ def model_fields(args: Reader) -> dict[str, object]:
     fields |= _mla(args)
     fields |= _compressed(args)
     fields |= _moe(args, fields["ffn_hidden_size"])
-    asked = kinds(args, fields["hidden_size"], fields["num_layers"])
-    fields |= asked | _unsupported(args, asked)
+    layer_kinds = kinds(args, fields["hidden_size"], fields["num_layers"])
+    fields |= layer_kinds | _unsupported(args, layer_kinds)
     return {field: value for field, value in fields.items() if value is not None}
 
 
