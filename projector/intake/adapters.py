@@ -36,7 +36,7 @@ def put(
 
 def _few_bits(job: Settings, section: str) -> dict[str, object]:
     args = job.args
-    four, eight = _said(job, section)
+    four, eight = _asks_4_and_8_bits(job, section)
     called, nested = args.word(f"{section}{_TYPE}"), args.flag(f"{section}{_NESTED}")
     if four and eight:
         args.problems.append((f"{section}{_EIGHT}", True, f"one of {_FOUR} and {_EIGHT}"))
@@ -45,7 +45,7 @@ def _few_bits(job: Settings, section: str) -> dict[str, object]:
     return {"quant_type": called or "fp4", "double_quant": bool(nested)} if four else {}
 
 
-def _said(job: Settings, section: str) -> tuple[bool, bool]:
+def _asks_4_and_8_bits(job: Settings, section: str) -> tuple[bool, bool]:
     """Returns whether weights in 4 bits, and in 8 bits, are asked for, by switches or by a number of bits."""
     four, eight = (job.args.flag(f"{section}{name}") for name in (_FOUR, _EIGHT))
     bits = job.args.integer(_BITS)
@@ -62,5 +62,5 @@ def quantised(job: Settings) -> bool:
 
 def unpaired(job: Settings, section: str = "") -> None:
     """Reports quantised weights without adapters as a problem: nothing could be trained."""
-    if not job.fields.get("lora") and any(_said(job, section)):
+    if not job.fields.get("lora") and any(_asks_4_and_8_bits(job, section)):
         job.args.problems.append((_FOUR, "weights in few bits", "adapters beside them, which are trained"))

@@ -75,7 +75,6 @@ def _maxtext(launch: Launch, way: Way, where: str, model: Model | None) -> Loade
 
 
 def _nanotron_file(launch: Launch) -> str:
-    """Returns the file with which nanotron's ``run_train.py`` is started; empty for other programs."""
     named = posixpath.basename(launch.program) == "run_train.py"
     return next(iter(values_of(launch, "config_file")), "") if named else ""
 

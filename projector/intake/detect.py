@@ -236,7 +236,6 @@ def takes_overrides(path: str | Path) -> bool:
 
 
 def _is_script(text: str, file: Path) -> bool:
-    """Returns whether ``text`` is a launch script; a log that holds a dump of arguments never is one."""
     from projector.intake import megatron_args, scripts
 
     return not megatron_args.parse(text) and scripts.is_script(text, file.name)
@@ -263,7 +262,6 @@ def _extends(mapping: Mapping[str, object], file: Path) -> bool:
 
 
 def _argument_names(mapping: Mapping[str, object]) -> set[str]:
-    """Returns the keys that have a value, as argument names without dashes."""
     return {key.lstrip("-").replace("-", "_") for key, value in mapping.items() if value is not None}
 
 

@@ -171,9 +171,11 @@ def dialect(name: str) -> Dialect:
         hook=frozenset(words(content.get("hook", ""))),
         neutral=tuple(words(content.get("neutral", ""))),
         doubtful={
-            setting: _several(off) for several, off in content.get("doubtful", {}).items() for setting in words(several)
+            setting: _as_tuple(off)
+            for several, off in content.get("doubtful", {}).items()
+            for setting in words(several)
         },
-        another=dict(_another(content.get("another", {}))),
+        another=dict(_other_kinds(content.get("another", {}))),
         tables={key: table for key, table in content.items() if key not in _PARTS},
     )
 
@@ -200,18 +202,18 @@ def words(text: str) -> Iterator[str]:
         yield from (word,) if not brace else words(" ".join(f"{before}{each}{behind}" for each in several.split(",")))
 
 
-def _several(values: object) -> tuple[object, ...]:
+def _as_tuple(values: object) -> tuple[object, ...]:
     return tuple(values) if isinstance(values, list) else (values,)
 
 
-def _another(told: Mapping[str, object]) -> Iterator[tuple[str, tuple[tuple[object, ...], str]]]:
+def _other_kinds(told: Mapping[str, object]) -> Iterator[tuple[str, tuple[tuple[object, ...], str]]]:
     """Yields (setting, (values, reason)) of ``setting: values`` or ``setting: {why: text, unless: values}`` (``stated:
     true``: another kind unless it is null; ``only``: at these values alone)."""
     for several, values in told.items():
         entry = values if isinstance(values, Mapping) else {"unless": values}
-        off = _several(STATED if entry.get("stated") else entry.get("unless"))
+        off = _as_tuple(STATED if entry.get("stated") else entry.get("unless"))
         if "only" in entry:
-            off = (ONLY, *_several(entry["only"]))
+            off = (ONLY, *_as_tuple(entry["only"]))
         for setting in words(several):
             yield setting, (off, str(entry.get("why", "")))
 

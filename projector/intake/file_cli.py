@@ -134,7 +134,6 @@ def _handed_on(launch: Launch, way: Way) -> tuple[Launch, dict[str, object], tup
 
 
 def _content(names: list[str], launch: Launch, way: Way, where: str) -> dict[str, object]:
-    """Returns the merged content of all files ``names``; reports a key that two files state."""
     content: dict[str, object] = {}
     problems: list[Problem] = []
     for name in names:
@@ -217,7 +216,6 @@ def _first_file(launch: Launch) -> list[str]:
 
 
 def _lone_file(launch: Launch) -> list[str]:
-    """Returns the first configuration file that does not follow an option."""
     before = ("", *launch.arguments)
     alone = [word for last, word in zip(before, launch.arguments, strict=False) if not last.startswith("--")]
     return _configuration_files(alone)[:1]

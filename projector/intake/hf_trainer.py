@@ -257,7 +257,6 @@ def _loaded_type(job: Settings, half: bool | None) -> None:
 
 
 def _accumulated(args: Reader, each: str) -> int:
-    """Returns the samples of a rank in a step: micro-batch (setting ``each``) times accumulation steps."""
     return (args.integer(each) or 1) * (args.integer("gradient_accumulation_steps") or 1)
 
 

@@ -99,12 +99,10 @@ def _experts(entry: Mapping[str, Any], c: Reader, fields: _Fields) -> _Fields:
 
 
 def _is_on(c: Reader, key: str) -> bool:
-    """Returns whether a switch is on, or a number is not 0."""
     return bool(c.flag(key) if isinstance(c.raw(key), bool) else c.integer(key))
 
 
 def _expert_layers(entry: Mapping[str, Any], c: Reader) -> _Fields:
-    """Returns which layers have experts: all after the first n, or those that a list names."""
     layers, key = depth(c), entry.get("placed", "")
     kinds = c.raw("mlp_layer_types")
     if key == "all":

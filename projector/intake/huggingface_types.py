@@ -70,8 +70,8 @@ def _deepseek(c: Reader) -> _Fields:
     experts = dense_first(c) | routed(c, "n_routed_experts num_experts", "moe_intermediate_size")
     fields["moe"] = experts | given(
         moe_shared_expert_intermediate_size=(c.integer("n_shared_experts", "num_shared_experts") or 0) * (width or 0),
-        moe_router_num_groups=_several(c.integer("n_group")),
-        moe_router_group_topk=c.integer("topk_group") if _several(c.integer("n_group")) else None,
+        moe_router_num_groups=_above_one(c.integer("n_group")),
+        moe_router_group_topk=c.integer("topk_group") if _above_one(c.integer("n_group")) else None,
         moe_router_score_function=score,
         moe_router_enable_expert_bias=c.word("topk_method") == "noaux_tc" or score == "sigmoid",
     )
@@ -86,7 +86,7 @@ def dense_first(c: Reader) -> _Fields:
     return {"moe_layer_freq": [int(i >= dense and i % step == 0) for i in range(layers)]}
 
 
-def _several(groups: int | None) -> int | None:
+def _above_one(groups: int | None) -> int | None:
     return groups if groups and groups > 1 else None
 
 

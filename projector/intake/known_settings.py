@@ -102,7 +102,7 @@ NEUTRAL: tuple[object, ...] = (object(),)
 
 
 @cache
-def _told() -> Mapping[str, Any]:
+def _tables() -> Mapping[str, Any]:
     from projector.io.files import read_yaml
 
     content: Mapping[str, Any] = read_yaml(_FILE)
@@ -113,7 +113,7 @@ def _told() -> Mapping[str, Any]:
 def known() -> Mapping[str, tuple[object, ...]]:
     """Returns the values that change nothing, by the name of the setting."""
     neutral = (
-        each for releases in _told()["neutral"].values() for names in releases.values() for each in names.split()
+        each for releases in _tables()["neutral"].values() for names in releases.values() for each in names.split()
     )
     return {**dict.fromkeys(map(normal, neutral), NEUTRAL), **_valued("unmodelled"), **_valued("cutting")}
 
@@ -124,7 +124,7 @@ def _valued(family: str) -> Mapping[str, tuple[object, ...]]:
     nothing."""
     return {
         normal(name): tuple(values) if isinstance(values, list) else (values,)
-        for releases in _told()[family].values()
+        for releases in _tables()[family].values()
         for settings in releases.values()
         for name, values in settings.items()
     }

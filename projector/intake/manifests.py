@@ -93,7 +93,7 @@ def _kubernetes(documents: list[Mapping[str, Any]]) -> Manifest:
         for pod in pods:
             parts += [_shell(one, pod.spec, maps, operator) for one in _containers(pod.spec)]
             selected = selected or _node_labels(pod.spec)
-    return _placed(Manifest("\n".join(dict.fromkeys(part for part in parts if part))), selected)
+    return _on_labelled_machine(Manifest("\n".join(dict.fromkeys(part for part in parts if part))), selected)
 
 
 def _operator_variables(document: Mapping[str, Any], nodes: list[str]) -> dict[str, str]:
@@ -194,7 +194,7 @@ def _node_labels(spec: Mapping[str, Any]) -> str:
     return "\n".join(wanted)
 
 
-def _placed(manifest: Manifest, labels: str) -> Manifest:
+def _on_labelled_machine(manifest: Manifest, labels: str) -> Manifest:
     """Returns the manifest with the machine or GPU that labels name; a machine, which states its network, is first."""
     candidates = []
     for line in labels.splitlines():

@@ -84,7 +84,7 @@ def load(
     assumed += [f"{key} of {content['model_name']}, not {value}" for key, value in idle.items()]
     assumed += [f"{key}={job.dialect.default[key]} (base.yml)" for key in _REQUIRED if key not in content]
     named = model.name if model else Path(where).stem
-    loaded = _loaded(job, model, named, gpus=counted, each=min(each, counted or each), env=env or {})
+    loaded = _build(job, model, named, gpus=counted, each=min(each, counted or each), env=env or {})
     return replace(loaded, assumed=(*assumed, *loaded.assumed))
 
 
@@ -95,10 +95,10 @@ def of_experiment(experiment: Experiment) -> Loaded:
         maxtext, experiment.overrides, experiment.where, below=experiment.settings, preset=maxtext.tables["primus"]
     )
     each, env = experiment.gpus_per_node, experiment.env
-    return _loaded(stated, None, experiment.model_name, gpus=experiment.gpus, each=each, env=env)
+    return _build(stated, None, experiment.model_name, gpus=experiment.gpus, each=each, env=env)
 
 
-def _loaded(
+def _build(
     job: Settings, model: Model | None, named: str, *, gpus: int | None, each: int, env: Mapping[str, str]
 ) -> Loaded:
     """Builds the workload. ``model``: an architecture in place of the named one; ``named``: what names the model where the

@@ -99,7 +99,6 @@ def _dump(text: str) -> dict[str, object]:
 
 
 def _mapping(text: str) -> dict[str, object]:
-    """Parses a YAML or JSON mapping whose names may be options, and may stand under ``MODEL_ARGS`` or ``args``."""
     try:
         content = parse_yaml(text, "")
     except InputError:

@@ -152,7 +152,6 @@ def _stages(args: dict[str, object]) -> dict[str, object]:
 
 
 def _even(args: Mapping[str, object], layers: int, pp: int) -> list[int]:
-    """Returns the layers of equal virtual stages; [] where the layers do not divide."""
     each = args.get("num_layers_per_virtual_pipeline_stage")
     each = each if type(each) is int and each > 0 else layers // pp
     stages = layers // each

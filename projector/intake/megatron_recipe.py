@@ -88,7 +88,6 @@ def _precision(args: Reader) -> dict[str, object]:
 
 
 def _format(args: Reader, width: str) -> object:
-    """Returns the format that the switch ``fp8`` or ``fp4`` names; None: off."""
     on = args.raw(width) or args.raw(f"{width}_format")
     if on == "none":
         return None

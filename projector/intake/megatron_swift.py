@@ -36,7 +36,7 @@ def is_dump(content: Mapping[str, object]) -> bool:
 def of_dump(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
     """Returns the workload of an ``args.json``, which does not state the number of GPUs. Raises as :func:`load`."""
     stated = {key: value for key, value in content.items() if value not in (None, [], {})}
-    words = [word for key, value in stated.items() for word in (f"--{key}", *_words(value))]
+    words = [word for key, value in stated.items() for word in (f"--{key}", *_as_words(value))]
     launch = Launch("megatron", ("sft", *words), (), {}, where, 0, "")
     return load(launch, Way((), Unknowns(), {}), where, model, gpus_given=True)
 
@@ -98,18 +98,17 @@ def _with_file(launch: Launch, way: Way, where: str) -> Launch:
     content = mapping_beside(words[0], launch, way, where, launch.place)
     environment = content.pop("ENV", None)
     stated = {str(k): str(v) for k, v in environment.items()} if isinstance(environment, Mapping) else {}
-    before = [word for key, value in content.items() for word in (f"--{key}", *_words(value))]
+    before = [word for key, value in content.items() for word in (f"--{key}", *_as_words(value))]
     return replace(launch, arguments=(method, *before, *words[1:]), environment={**stated, **launch.environment})
 
 
-def _words(value: object) -> list[str]:
+def _as_words(value: object) -> list[str]:
     if isinstance(value, list):
         return [str(each) for each in value]
     return [json.dumps(value) if isinstance(value, Mapping) else str(value)]
 
 
 def _arguments(job: Settings, base: Model) -> dict[str, object]:
-    """Returns Megatron-LM's arguments, with ms-swift's defaults."""
     args, tables = job.args, job.dialect.tables
     stated = {name: value for name, value in job.fields.items() if value is not None}
     settled = {**(tables["experts"] if base.moe else {}), **stated}

@@ -64,7 +64,7 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, _gpus_given:
         put(content, key.split("."), value)
     call = _call(factory)
     given = {} if call is None else {each.arg: _literal(each.value) for each in call.keywords if each.arg}
-    return _loaded(factory.partition("(")[0], kind, {**given, **content}, where, model)
+    return _build(factory.partition("(")[0], kind, {**given, **content}, where, model)
 
 
 def _call(text: str) -> ast.Call | None:
@@ -90,11 +90,10 @@ def of_python(text: str, where: str, model: Model | None) -> Loaded:
     content: dict[str, Any] = {each.arg: _literal(each.value) for each in calls[0].keywords if each.arg}
     for path, value in _assigned(tree):
         put(content, path, value)
-    return _loaded(ast.unparse(calls[0].func).split(".")[-2], _kind(calls[0]), content, where, model)
+    return _build(ast.unparse(calls[0].func).split(".")[-2], _kind(calls[0]), content, where, model)
 
 
 def _kind(call: ast.Call) -> str:
-    """Returns the kind of recipe that ``call`` builds; empty for any other call."""
     name = call.func.attr.removesuffix("_recipe") if isinstance(call.func, ast.Attribute) else ""
     return (
         name if name in _KINDS and isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_recipe") else ""
@@ -117,7 +116,7 @@ def _literal(node: ast.expr) -> object:
         return ast.unparse(node)
 
 
-def _loaded(factory: str, kind: str, content: Mapping[str, Any], where: str, model: Model | None) -> Loaded:
+def _build(factory: str, kind: str, content: Mapping[str, Any], where: str, model: Model | None) -> Loaded:
     recipe = arguments_of(factory)
     if not recipe:
         expected = f"a factory that is known: {', '.join(_table('pretrain'))}"

@@ -100,9 +100,9 @@ def flags(settings: Mapping[str, object]) -> str:
             asked["--gpus"] = str(value)
         elif last == "global_batch_size" and type(value) is int and value >= _TOKENS:
             continue
-        elif (own := field_of(last)) and (word := _said(own, value)):
+        elif (own := field_of(last)) and (word := _flag_of(own, value)):
             stated[own.key] = word
-        elif (alike := _by_setting().get(last)) and (word := _said(alike, value)):
+        elif (alike := _by_setting().get(last)) and (word := _flag_of(alike, value)):
             stated.setdefault(alike.key, word)
     needed = [f"--{each} …" for each in ("micro-batch-size", "global-batch-size", "seq-length")]
     left = [each for each in needed if each.split()[0][2:].replace("-", "_") not in stated]
@@ -133,7 +133,7 @@ def _by_setting() -> Mapping[str, Field]:
     return {setting: next(iter(meant)) for setting, meant in found.items() if len(meant) == 1}
 
 
-def _said(field: Field, value: object) -> str:
+def _flag_of(field: Field, value: object) -> str:
     """Returns the flag of ``field`` with ``value``; empty for a value that the field cannot have."""
     flag = field.names[0].replace("_", "-")
     if field.many or len(field.path) > 1 or type(value) is not field.kind or field not in fields():

@@ -33,8 +33,7 @@ _FIXED = ("llama3", "qwen3_30b_a3b", "qwen3_235b_a22b")
 _table = partial(table, "bridge_recipes")
 
 
-def _args(entry: Mapping[str, Any]) -> dict[str, object]:
-    """Returns the arguments of an entry of ``pretrain`` or ``finetune`` in ``tables/bridge_recipes.yaml``."""
+def _entry_arguments(entry: Mapping[str, Any]) -> dict[str, object]:
     sizes = [*entry["sizes"], *(1, 1, 1, 1, False)[len(entry["sizes"]) :]]
     parts = {key: value for part in entry.get("parts", ()) for key, value in _table("parts")[part].items()}
     stated = {key: value for key, value in entry.items() if key not in ("sizes", "parts")}
@@ -53,35 +52,35 @@ def defaults_of(model: Model, tuned: bool, adapters: bool, packed: bool) -> dict
             "global_batch_size": 512 if llama else 32,
         }
         entry = _table("pretrain").get(model.name)
-        return {**args, "seq_length": 8192 if llama else 4096, **(_args(entry) if entry else {})}
+        return {**args, "seq_length": 8192 if llama else 4096, **(_entry_arguments(entry) if entry else {})}
     args |= parts["overlapped"] if experts else {**parts["alone"], "manual_gc": llama}
     args |= {"global_batch_size": 32 if experts else 8 if packed else 128}
     args |= {"seq_length": (2048 if packed else 4096) if experts else 4096 if packed and llama else 2048}
     if llama and adapters:
         args |= {"use_distributed_optimizer": False, "cross_entropy_loss_fusion": False}
     several = _table("finetune").get(model.name)
-    return args | (_args(several[adapters]) if several else {})
+    return args | (_entry_arguments(several[adapters]) if several else {})
 
 
 def own_sizes(model: str, adapters: bool) -> Mapping[str, object]:
     """Returns the sizes that the fine-tuning function of ``model`` sets whatever it is given; empty without such sizes."""
     if not model.startswith(_FIXED) or model not in _table("finetune"):
         return {}
-    sizes = _args(_table("finetune")[model][adapters])
+    sizes = _entry_arguments(_table("finetune")[model][adapters])
     return {name: sizes[name] for name in _SIZES[:3]}
 
 
 def recompute_of(model: str, release: str) -> Mapping[str, object]:
     """Returns what the pretraining function of ``model`` recomputes in ``release`` (``0.1``); empty where unknown."""
     if model in _table("pretrain"):
-        args = {"recompute_granularity": "none", **_args(_table("pretrain")[model])}
+        args = {"recompute_granularity": "none", **_entry_arguments(_table("pretrain")[model])}
         return {name: value for name, value in args.items() if name.startswith("recompute_")}
-    told = {_numbers(first): fields for first, fields in _table("recompute").get(model, {}).items()}
-    since = [first for first in told if first <= _numbers(release)]
+    told = {_release_numbers(first): fields for first, fields in _table("recompute").get(model, {}).items()}
+    since = [first for first in told if first <= _release_numbers(release)]
     return told[max(since)] if since else {}
 
 
-def _numbers(release: str) -> tuple[int, ...]:
+def _release_numbers(release: str) -> tuple[int, ...]:
     return tuple(map(int, release.split(".")))
 
 
@@ -127,7 +126,7 @@ def load(experiment: Experiment) -> Loaded:
         raise Unsupported(f"adapters on Mamba layers: {flavor}")
     packed = bool(settings.get("packed_sequence"))
     defaults = hybrid(name, tuned) if base is None else defaults_of(base, tuned, adapters is not None, packed)
-    args = {**defaults, **_given(settings)}
+    args = {**defaults, **_experiment_arguments(settings)}
     args |= _precision(settings, experiment)
     if adapters is not None:
         args["lora"] = adapters
@@ -153,8 +152,7 @@ _NEUTRAL = ("dataset_name", "finetune_lr", "skip_save")
 _READ = ("flavor", "recipe", "hf_path", "peft", "peft_dim", "peft_alpha", "packed_sequence", "precision_config")
 
 
-def _given(settings: Mapping[str, object]) -> dict[str, object]:
-    """Returns the experiment's settings, those in sections of the configuration container (model, train, …) included."""
+def _experiment_arguments(settings: Mapping[str, object]) -> dict[str, object]:
     found = {key: value for key, value in settings.items() if value is not None and not isinstance(value, Mapping)}
     for section in ("model", "train", "ddp", "optimizer"):
         nested = settings.get(section)

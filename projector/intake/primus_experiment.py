@@ -139,7 +139,6 @@ def _preset(folder: Path, name: object, env: Mapping[str, str], problems: list[P
 
 
 def _launch_env(content: Mapping[str, object], env: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns ``env`` with the variables that the experiment's own ``env`` section sets."""
     section = content.get("env")
     return {**env, **{str(k): str(v) for k, v in section.items()}} if isinstance(section, Mapping) else env
 

@@ -132,7 +132,7 @@ def _broken_rules(args: Mapping[str, object]) -> Iterator[tuple[str, object, str
     counted = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
     if type(each) is int and type(layers) is int:
         whole = layers + sum(bool(args.get(name)) for name in counted)
-        a_stage, left = divmod(whole, max(1, _size(args, "pipeline_model_parallel_size")))
+        a_stage, left = divmod(whole, max(1, _size_or_one(args, "pipeline_model_parallel_size")))
         if each < 1 or (not left and a_stage % each):
             yield "num_layers_per_virtual_pipeline_stage", each, f"a divisor of the {a_stage} layers of a stage"
     sequence, positions = args.get("seq_length"), args.get("max_position_embeddings")
@@ -140,7 +140,7 @@ def _broken_rules(args: Mapping[str, object]) -> Iterator[tuple[str, object, str
         yield "max_position_embeddings", positions, f"at least seq_length = {sequence}"
 
 
-def _size(args: Mapping[str, object], name: str) -> int:
+def _size_or_one(args: Mapping[str, object], name: str) -> int:
     value = args.get(name)
     return value if type(value) is int else 1
 
@@ -151,7 +151,7 @@ def _holds(args: Mapping[str, object], word: str) -> bool:
         return not _holds(args, word[1:])
     name, above, value = word.partition(">")
     if above:
-        return _size(args, name) > int(value)
+        return _size_or_one(args, name) > int(value)
     name, equal, value = word.partition("=")
     if equal:
         return str(args.get(name)) == value
@@ -203,7 +203,6 @@ def _torchtitan(launch: Launch, way: Way, where: str, model: Model | None, gpus_
 
 
 def _one_of_many(args: Mapping[str, object], launch: Launch) -> bool:
-    """Returns whether a program that the script starts once is one rank of a job that something else starts."""
     parallel = ("tensor_model_parallel", "pipeline_model_parallel", "context_parallel", "expert_model_parallel")
     sizes = [f"{name}_size" for name in parallel]
     named = {"world_size", "rank", "local_rank", "dist_url"} & set(args)

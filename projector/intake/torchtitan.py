@@ -67,7 +67,7 @@ def load(content: Mapping[str, object], where: str, *, gpus: int | None, model: 
     if stated is not None and degrees is not None and stated != degrees:
         found = f"{stated}, and degrees whose product is {degrees}"
         job.args.problems.append(("gpus", found, "the product of the degrees, or data_parallel_shard_degree = -1"))
-    loaded = _loaded(job, model, gpus, named=model.name if model else "", each=each)
+    loaded = _build(job, model, gpus, named=model.name if model else "", each=each)
     counted: tuple[str, ...] = (
         (f"gpus={gpus} (the product of the degrees)",) if stated is None and gpus is not None else ()
     )
@@ -109,10 +109,10 @@ def of_experiment(experiment: Experiment) -> Loaded:
     if not experiment.whole and experiment.model_name.endswith("-fp8"):  # what such a preset adds to the other
         presets["model.converters"] = ["quantize.linear.float8"]
     stated = Settings(titan, experiment.overrides, experiment.where, below=experiment.settings, preset=presets)
-    return _loaded(stated, None, experiment.gpus, named=experiment.model_name)
+    return _build(stated, None, experiment.gpus, named=experiment.model_name)
 
 
-def _loaded(job: Settings, model: Model | None, gpus: int | None, *, named: str, each: int | None = None) -> Loaded:
+def _build(job: Settings, model: Model | None, gpus: int | None, *, named: str, each: int | None = None) -> Loaded:
     """Builds the workload. ``named``: the model's name where no flavor states it; ``each``: the derived micro-batch size."""
     args, fields = job.args, job.fields
     model = model or _model(job, named)

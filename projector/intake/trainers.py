@@ -71,7 +71,6 @@ def _class_name(job: Settings, setting: str) -> str:
 
 
 def _packed(job: Settings, content: Mapping[str, object]) -> bool:
-    """Returns whether every data set is packed."""
     data = content.get("dataset")
     several = data if isinstance(data, list) else [data]
     job.args.used |= {"dataset", "dataset.packed"}
