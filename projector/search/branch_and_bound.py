@@ -153,7 +153,7 @@ class BranchAndBound(SearchState):
 
     @property
     def _cutoff(self) -> float:
-        """The value above which a bound is pruned: that of the last wanted group that surely fits."""
+        """Returns the value above which a bound is pruned: that of the last wanted group that surely fits."""
         return self._safe_incumbents.cutoff
 
     @property
