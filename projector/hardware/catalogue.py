@@ -19,8 +19,12 @@ from projector.io.files import listed_in, read_yaml
 
 FOLDER = Path(__file__).parent
 _NO_NAME = re.compile(
-    r"^\d+\s*x\s+|\b(nvidia|amd|instinct|tesla|gpus?|accelerator|tensor\s+core|blackwell|hopper|ampere|ultra|oam|hbm\d?e?|vf|ac)\b"
+    r"^\d+\s*x\s*(?=[a-z])|\s+x\s*\d+$|(?<=\d)x\d+$"
+    r"|\b(nvidia|amd|instinct|tesla|gpus?|accelerator|tensor\s+core|blackwell|hopper|ampere|ultra|oam|hbm\d?e?|vf|ac|[dh]gx|geforce|gcd)\b"
 )
+_MEMORY = re.compile(r"\b(\d+)[\s_-]*(?:g|gb|gib)\b")
+_FORM = re.compile(r"\b(sxm|pcie|nvl)\d*\b")
+_MEMORY_APART = 0.08  # what is sold as 192 GB is 180 GiB; two GPUs of one chip lie further apart
 
 
 @functools.cache
@@ -49,9 +53,9 @@ def gpu(name: str) -> Gpu:
 def find_gpu(text: str) -> str | None:
     """Returns the catalogue name meant by free text such as ``NVIDIA Blackwell GPU (B200-SXM-180GB)``, or None.
 
-    Vendor words, memory types, a count in front, what a driver adds (a virtual function ``VF``, air cooling ``AC``), case
-    and separators do not matter; words in parentheses are tried alone as well. The path of a file that describes a GPU
-    names that one.
+    Vendor words, memory types, a count in front or behind, what a driver adds (a virtual function ``VF``, air cooling
+    ``AC``), case and separators do not matter, nor the order in which chip, form and memory are said; words in parentheses
+    are tried alone as well. The path of a file that describes a GPU names that one.
     """
     if text in gpu_names() or (is_path(text) and Path(text).is_file()):
         return text
@@ -60,7 +64,36 @@ def find_gpu(text: str) -> str | None:
         key = _stripped(candidate)
         if key in known:
             return known[key]
+        if key and (described := _described(candidate)):
+            return described
     return None
+
+
+def _described(text: str) -> str | None:
+    """Returns the GPU whose chip, form (SXM where a name of the catalogue says none) and memory ``text`` states, and
+    states nothing else; where it leaves one open, the usual GPU of that chip."""
+    plain = _NO_NAME.sub(" ", text.lower())
+    memory, form = _MEMORY.search(plain), _FORM.search(plain)
+    chip = _stripped(_FORM.sub(" ", _MEMORY.sub(" ", plain)))
+    alike = [
+        name
+        for name, its_chip, its_form in _chips()
+        if its_chip == chip and (form is None or form[1] == its_form)
+        and (memory is None or abs(int(memory[1]) * 2**30 / gpu(name).memory_bytes - 1.0) < _MEMORY_APART)
+    ]  # fmt: skip
+    usual = [_aliases().get(chip + (form[1] if form else "")), _aliases().get(chip)]
+    return next((name for name in usual if name in alike), alike[0] if len(alike) == 1 else None)
+
+
+@functools.cache
+def _chips() -> tuple[tuple[str, str, str], ...]:
+    """Returns name, chip and form of every GPU of the catalogue."""
+    spaced = [(name, name.replace("_", " ")) for name in gpu_names()]
+    forms = [_FORM.search(words) for _, words in spaced]
+    return tuple(
+        (name, _stripped(_FORM.sub(" ", _MEMORY.sub(" ", words))), form[1] if form else "sxm")
+        for (name, words), form in zip(spaced, forms, strict=True)
+    )
 
 
 def cluster(name: str) -> Cluster:
