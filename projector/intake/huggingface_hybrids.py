@@ -15,9 +15,12 @@ _Fields = dict[str, object]
 
 
 def _letters(c: Reader, keys: tuple[str, ...], letters: Mapping[str, str]) -> str:
-    """Returns one letter a layer for a list of words: the letter of the first mark that the word contains."""
+    """Returns one letter a layer for a list of words: that of the first mark which the word contains; attention is ``*``."""
     words = next((value for key in keys if isinstance(value := c.raw(key), (list, tuple))), ())
-    return "".join(next((at for mark, at in letters.items() if mark in str(word)), "*") for word in words)
+    letters = {**letters, "attention": "*"}
+    if unknown := sorted({str(word) for word in words if not any(mark in str(word) for mark in letters)}):
+        c.problems.append((keys[0], ", ".join(unknown), f"kinds of layers: {', '.join(letters)}"))
+    return "".join(next((at for mark, at in letters.items() if mark in str(word)), "") for word in words)
 
 
 def _step_rank(c: Reader, key: str, hidden: int) -> int:
@@ -123,7 +126,8 @@ def _zamba2(c: Reader) -> _Fields:
         "kv_channels": c.integer("attention_head_dim") or 2 * hidden // max(1, heads),
         "position_embedding_type": "rope" if c.flag("use_mem_rope") else "none",
         "untie_embeddings_and_output_weights": c.flag("tie_word_embeddings") is False,
-        "hybrid_layer_pattern": _letters(c, ("layers_block_type",), {"hybrid": "Z", "mamba": "M"}) or listed,
+        "hybrid_layer_pattern": _letters(c, ("layers_block_type",), {"hybrid": "Z", "mamba": "M", "linear": "M"})
+        or listed,
         "shared_blocks": blocks | {"use_shared_attention_adapter": bool(attention)},
         "mamba": given(
             mamba_num_heads=states,

@@ -148,6 +148,8 @@ def _mixers(entry: Mapping[str, Any], c: Reader) -> _Fields:
     fields: _Fields = {"mixer_pattern": "".join(letters.get(str(kind), "") for kind in kinds)}
     for field, keys in entry.get("sizes", {}).items():
         fields[field] = given(**sizes(c, **keys))
+        if keys.get("head_dim") == "head_dim" and (heads := c.integer("num_attention_heads")):
+            fields[field].setdefault("head_dim", (c.integer("hidden_size") or 0) // heads)
     return fields
 
 

@@ -125,6 +125,32 @@ def _gemma3n(c: Reader) -> _Fields:
     return fields | norms | tied | plain | {"per_layer": per_layer}
 
 
+def _falcon(c: Reader) -> _Fields:
+    """Reads Falcon: MLP beside attention on one norm, on two in the architecture of 40B and 180B, whose key and value heads
+    are counted; one of them serves all queries otherwise."""
+    newer, heads = c.flag("new_decoder_architecture") is True, c.integer("num_attention_heads")
+    beside, stated = c.flag("parallel_attn") is not False, c.integer("num_kv_heads")
+    shared = 1 if c.flag("multi_query") is not False else heads
+    norms = c.integer("num_ln_in_parallel_attn") or (2 if newer else 1)
+    return classic(c) | {
+        **sizes(c, num_layers="num_hidden_layers n_layer", hidden_size="hidden_size"),
+        "ffn_hidden_size": c.integer("ffn_hidden_size") or 4 * (c.integer("hidden_size") or 0),
+        "num_attention_heads": heads,
+        "num_query_groups": stated if newer else shared,
+        "max_position_embeddings": c.integer("max_position_embeddings"),
+        "position_embedding_type": "alibi" if c.flag("alibi") else "rope",
+        "add_bias_linear": c.flag("bias") is True,
+        "add_qkv_bias": c.flag("bias") is True,
+        "parallel_residual": newer or beside,
+        "unmodelled": ("a norm of attention and one of the MLP: counted as one",) if newer and norms == 2 else (),
+    }
+
+
+def _dense_latent(c: Reader) -> _Fields:
+    """Reads latent attention as in DeepSeek-V3 without experts: MiniCPM3, Youtu-LLM."""
+    return {**_deepseek(c), "moe": None, "untie_embeddings_and_output_weights": c.flag("tie_word_embeddings") is False}
+
+
 _MPT_NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
 _MPT_MLP = ("mptmlp", "te_ln_mlp", "mptglu")
 
@@ -346,6 +372,8 @@ MODEL_TYPES: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(
         "llama": llama,
         **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), _deepseek),
         "mpt": _mpt,
+        "falcon": _falcon,
+        **dict.fromkeys(("minicpm3", "youtu"), _dense_latent),
         **dict.fromkeys(("gemma3n", "gemma3n_text"), _gemma3n),
         "nemotron_h": _hybrid,
         "dbrx": _dbrx,

@@ -105,7 +105,6 @@ def test_what_is_counted_otherwise_is_said(kind):
 @pytest.mark.parametrize(
     ("config", "part"),
     [
-        ({"model_type": "falcon"}, "side by side"),
         ({"model_type": "zamba"}, "Mamba"),
         ({"model_type": "umt5"}, "an encoder and a decoder"),
         ({"model_type": "deberta"}, "an encoder"),

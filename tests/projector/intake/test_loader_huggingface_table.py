@@ -1,8 +1,10 @@
 """``config.json`` of architectures that the table of words, or a reader of several mixers, tells apart."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from asked import refusal
 from huggingface_configs import llama_like
 
@@ -67,6 +69,17 @@ def by_table(name: str) -> dict:
         if shared := named.pop("shared", ""):
             config[shared] = moe.moe_shared_expert_intermediate_size // moe.moe_ffn_hidden_size
     return config | named
+
+
+COUNTED = yaml.safe_load((Path(__file__).parent / "data" / "huggingface_counts.yaml").read_text())
+
+
+@pytest.mark.parametrize(("parameters", "config"), COUNTED, ids=[config["model_type"] for _, config in COUNTED])
+def test_a_configuration_has_the_parameters_that_transformers_gives_it(parameters, config):
+    """Norms that a remark says are counted otherwise differ by less than a ten thousandth."""
+    loaded = huggingface.from_mapping(config, "config.json")
+    told = any("counted" in remark or "left out" in remark for remark in loaded.unmodelled)
+    assert count(loaded.model).total == pytest.approx(parameters, rel=1e-4 if told else 1e-7)
 
 
 @pytest.mark.parametrize("name", BY_TABLE)
