@@ -27,6 +27,8 @@ _WIDE_EXPERTS = "their weights in 16 bits (bitsandbytes quantises linear layers,
 _WHOLE = "data_parallel_sharding=no_shard (neither FSDP nor DeepSpeed is stated; a file of accelerate's beside it may)"
 #: huggingface/transformers v5.0.0, modeling_utils.py from_pretrained: a checkpoint's type without another word.
 _FP32 = "weights of fp32, as transformers before 5 loads them (later ones keep the checkpoint's type: torch_dtype states it)"
+#: Programs that load weights in fp32 where nothing states their type (TRL: trl/trainer/model_config.py, ``dtype``).
+_LOADS_FP32 = ("trainer", "trl")
 _PEFT = "adapters on the queries and values, as peft puts them for most decoders (lora_target states others)"
 _EVERYWHERE = "over all ranks without --data-parallel-shard-size"
 #: The stage in the name of a file of DeepSpeed's, and that it keeps states on the host (ds_z3_config, zero2_offload).
@@ -142,8 +144,9 @@ def finished(
     if job.fields.get("attention_backend") is None:
         plain = (*plain, _SINCE)
     whole = job.fields["data_parallel_sharding"] == "no_shard" and framework == "pytorch"
-    if job.dialect.name == "trainer" and whole and not job.args.has("torch_dtype") and not job.fields.get("lora"):
-        plain = (*plain, *((_FP32,) if job.fields["precision"] != "fp32" else ()))
+    loaded = framework == "pytorch" and (whole or job.fields.get("lora")) and not job.args.has("torch_dtype")
+    if job.dialect.name in _LOADS_FP32 and loaded and job.fields["precision"] != "fp32":
+        plain = (*plain, _FP32)
     if model and model.moe and framework == "pytorch" and job.fields.get("moe_grouped_gemm") is None:
         plain = (*plain, _EXPERTS, *((_WIDE_EXPERTS,) if adapters.quantised(job) else ()))
     if whole:
@@ -245,11 +248,21 @@ def _trained(
 
 def _loaded_type(job: Settings, half: bool | None) -> None:
     """Puts the effect of the loaded weights' type into the job's fields: the optimizer steps on weights of that type, except
-    under DeepSpeed, which holds fp32 copies, and FSDP beside ``bf16``, where accelerate casts; adapters keep their type."""
-    weights = job.args.word("torch_dtype")
-    if weights in (None, "auto", "fp32"):
-        return
+    under DeepSpeed, which holds fp32 copies, and FSDP beside ``bf16``, where accelerate casts; adapters keep their type, and
+    the frozen weights below them that of the file, except under DeepSpeed, which makes all of them 16 bits wide."""
+    weights, lora = job.args.word("torch_dtype"), job.fields.get("lora")
     deepspeed, sharded = job.stated.get("deepspeed"), job.fields["data_parallel_sharding"] != "no_shard"
+    if weights in (None, "auto", "fp32"):
+        plain = weights == "fp32" or (weights is None and job.dialect.name in _LOADS_FP32)
+        if (
+            plain
+            and isinstance(lora, dict)
+            and not adapters.quantised(job)
+            and not deepspeed
+            and job.fields["precision"] != "fp32"
+        ):
+            lora["frozen_dtype"] = "fp32"
+        return
     if weights != "bf16" or job.args.flag("fp16") or (half and sharded and not deepspeed) or (deepspeed and not half):
         job.doubts.append(f"torch_dtype={weights}")
     elif not deepspeed:

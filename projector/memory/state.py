@@ -68,7 +68,7 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
     on_gpu = here * spread(trained, "states")
     shards = sharing.shards(resolved.workload)
     states = sum(moments(recipe, rule, part, *shards) for rule, part in by_rule(recipe, trained))
-    stored = 2.0 if recipe.lora and recipe.precision != "fp32" else each.weight
+    stored = recipe.lora.weight_bytes if recipe.lora and recipe.precision != "fp32" else each.weight
     narrowed, cache = _quantised_storage(resolved, weights, gpu_arch, stored)
     narrowed += few_bits.saved(resolved, weights, stored)
     copied = sharing.flat_buffers and "gradients" not in sharing.divided and not recipe.lora

@@ -37,11 +37,23 @@ class LoRA:
         default=False,
         also="bnb_4bit_use_double_quant",
     )
+    frozen_dtype: str = recipe_field(
+        "type in which frozen weights of 16-bit training are kept: `fp32` where a model was loaded so and is cast for each "
+        "product (torch.autocast), or before ranks gather it",
+        "layer step memory",
+        default="bf16",
+        choices=("bf16", "fp32"),
+    )
     normalize_moe_lora: bool = recipe_field(
         "adapters of routed experts have their rank divided by the experts of a token",
         "layer step memory",
         default=False,
     )
+
+    @property
+    def weight_bytes(self) -> float:
+        """Returns the bytes of a frozen weight that is not quantised, in training by 16 bits."""
+        return 4.0 if self.frozen_dtype == "fp32" else 2.0
 
     @property
     def code_bytes(self) -> float:

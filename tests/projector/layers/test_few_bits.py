@@ -206,3 +206,33 @@ def test_what_is_refused(change: dict[str, Any], why: str) -> None:
     stated = {"model": "llama3.1_8b", "gpus": 1, "lora_quant_type": "nf4"} | change
     with pytest.raises(InputError, match=why):
         run(stated.pop("model"), stated.pop("gpus"), 1, **stated)
+
+
+def test_frozen_weights_of_fp32_are_cast_before_each_product_and_the_copy_stays() -> None:
+    half, whole = (run("llama3.1_8b", 1, 1, lora_frozen_dtype=kind) for kind in ("bf16", "fp32"))
+    weights = 8_030_261_248
+    assert whole.memory.components["weights"] - half.memory.components["weights"] == pytest.approx(
+        2.0 * weights, rel=1e-3
+    )
+    assert whole.step_seconds > half.step_seconds
+    cast = layer(DENSE, resolved(LLAMA_70B, lora=lora(frozen_dtype="fp32"), gpus=1))
+    h, ffn, kv = 8192, 28672, 1024
+    linear = h * (h + 2 * kv) + h * h + 3 * h * ffn
+    assert sum(op.bytes for op in cast.forward if op.name.endswith("weight_cast")) == (4 + 2) * linear
+    assert not any(op.name.endswith("weight_cast") for op in cast.backward_input)
+
+
+def test_sharded_weights_of_fp32_are_cast_where_they_are_gathered() -> None:
+    half, whole = (run("llama3.1_8b", 8, 1, lora_frozen_dtype=kind) for kind in ("bf16", "fp32"))
+    more = whole.memory.components["weights"] - half.memory.components["weights"]
+    assert more == pytest.approx(2.0 * 8_030_261_248 / 8, rel=1e-3)
+    assert whole.step_seconds == half.step_seconds
+
+
+def test_autocast_saves_the_cast_copy_of_a_frozen_weight() -> None:
+    torch = pytest.importorskip("torch")
+    linear, saved = torch.nn.Linear(64, 32, bias=False).requires_grad_(requires_grad=False), []
+    keep = torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append((tuple(t.shape), t.dtype)) or t, lambda t: t)
+    with keep, torch.autocast("cpu", dtype=torch.bfloat16):
+        linear(torch.ones(4, 64, requires_grad=True))
+    assert [dtype for shape, dtype in saved if set(shape) == {64, 32}] == [torch.bfloat16]
