@@ -11,7 +11,6 @@ from pathlib import Path
 from harness.contracts.runs import MeasuredRun
 from harness.evidence import dataset, run_text
 from harness.evidence.ingest import stream
-from harness.evidence.ingest.configured import Memory
 from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.csvtable import CsvTable, is_csv
 from harness.evidence.ingest.dialects import is_log_document, read_log
@@ -135,7 +134,7 @@ def _load(path: Path, header_map: ImportMap | None, context: Context, *, incompl
         stream.refuse_long(path)
         table = CsvTable(path, known.columns)
         table.refuse_repeated_ids()
-        return gathered(converted(table.records(), known, Memory()), path.name)
+        return gathered(converted(table.records(), known), path.name)
     text = read_text(path)
     runs = dataset.remembered(text)
     if runs is None:

@@ -1,24 +1,15 @@
-"""What a record says of a run beside its figures: read once for all rows that say the same."""
+"""What a record says of the origin of a run: its source, its software and its machine."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from harness.contracts.runs import Source, Stack
-from harness.evidence.ingest.architecture import architecture
 from harness.evidence.ingest.fields import framework_slug, software_date
-from harness.evidence.ingest.importmap import ImportMap
-from harness.evidence.ingest.parallel import Sizes
-from harness.evidence.ingest.recipe import group_sizes, recipe_of, recipe_words
 from harness.evidence.ingest.record import Record, integer
 from projector import frameworks
-from projector.dataclass import dataclass
 from projector.frameworks import UNKNOWN
 from projector.hardware import catalogue
-from projector.workload.model import Model
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
 
 _KINDS = (
     ("log", r"\blog\b|raw|per-step"),
@@ -105,150 +96,12 @@ def gpu_of(record: Record) -> str:
     return name
 
 
-def gpus_per_node(record: Record, gpus: int | None) -> int | None:
+def gpus_per_node(record: Record, gpu: str, gpus: int | None) -> int | None:
     """Returns the GPUs of one node, where the record states a number other than the usual 8; else None."""
     stated, nodes = record.integer("gpus_per_node", "other.gpus_per_node"), record.integer("nodes")
     if stated is None and gpus and nodes and nodes > 1 and gpus % nodes == 0:
         stated = gpus // nodes
-    return stated if stated not in (None, 8) else None
-
-
-_MOST_KINDS = 64  # patterns of filled cells of one table
-
-
-@dataclass(frozen=True, kw_only=True)
-class Configured:
-    """What a record says of a run beside its figures, with the texts that reading it left on the record.
-
-    ``place``: of the record, which is the title of a source that is not stated.
-    """
-
-    gpu: str
-    stack: Stack
-    source: Source
-    model: Model | None
-    name: str
-    words: dict[str, object]
-    size: Sizes
-    recipe: Recipe | None
-    workload: Workload | None
-    gpus_per_node: int | None
-    cluster: str | None
-    group: str
-    note: str
-    mtp_stated: bool
-    switches: Mapping[str, object]
-    used: frozenset[str]
-    texts: tuple[tuple[str, ...], ...]
-    unread: Mapping[str, str]
-    place: str
-
-
-def configure(record: Record, known: ImportMap) -> Configured:
-    """Reads every field that is no figure; what stops a projection is refused on the record."""
-    gpu, stack, source = gpu_of(record), stack_of(record), source_of(record, known.strip)
-    model, name = architecture(record)
-    words = recipe_words(record, stack, gpu)
-    size = group_sizes(record, model, stack, words)
-    recipe = recipe_of(record, gpu, model, size, words)
-    workload = None
-    if model is not None and recipe is not None and size.gpus:
-        workload = Workload(
-            model=model, recipe=recipe, gpus=size.gpus, framework=stack.framework, framework_date=stack.date
-        )
-    switches: dict[str, object] = {}
-    if path := record.text("other.moe_path"):
-        switches["moe_path"] = path
-    if phase := words.pop("phase", None):
-        switches["phase"] = phase
-    node = gpus_per_node(record, size.gpus)
-    return Configured(
-        gpu=gpu,
-        stack=stack,
-        source=source,
-        model=model,
-        name=name,
-        words=words,
-        size=size,
-        recipe=recipe,
-        workload=workload,
-        gpus_per_node=node if gpu and not _is_rack(gpu) else None,
-        cluster=record.text("cluster") or None,
-        group=record.text("group"),
-        note=_stripped_note(record, known),
-        mtp_stated=_mtp_stated(record),
-        switches=switches,
-        used=frozenset(record.used),
-        texts=(tuple(record.mapped), tuple(record.assumed), tuple(record.refused), tuple(record.doubts)),
-        unread=dict(record.unread),
-        place=record.where,
-    )
-
-
-class Memory:
-    """Configurations by the values that were read to make them.
-
-    A configuration follows from which keys a record has and from the values that were looked at, and from nothing else:
-    where a first reading looks at more keys than those before it, what was known of that kind of record is forgotten.
-    """
-
-    def __init__(self, most: int = 20_000) -> None:
-        self._most = most
-        self._kinds: dict[tuple[str, ...], tuple[tuple[str, ...], dict[tuple[object, ...], Configured]]] = {}
-
-    def configured(self, record: Record, known: ImportMap) -> Configured:
-        """Returns what :func:`configure` returns, from memory where an equal configuration was read before."""
-        kind = tuple(record.values)
-        looked, known_values = self._kinds.get(kind, ((), {}))
-        configured = known_values.get(tuple(map(record.values.__getitem__, looked))) if known_values else None
-        if configured is not None:
-            _recall(record, configured)
-            return configured
-        values = record.values
-        watched = Watched(values)
-        record.values = watched
-        configured = configure(record, known)
-        record.values = values
-        if any(record.where in text for texts in configured.texts for text in texts):
-            return configured
-        seen = watched.seen & values.keys()
-        if not seen <= set(looked):
-            looked, known_values = tuple(sorted({*looked, *seen})), {}
-        if len(known_values) >= self._most:
-            known_values.clear()
-        known_values[tuple(map(values.__getitem__, looked))] = configured
-        self._kinds[kind] = (looked, known_values)
-        if len(self._kinds) > _MOST_KINDS:
-            self._kinds.clear()
-        return configured
-
-
-class Watched(dict[str, object]):
-    """Values that remember which of them were looked at."""
-
-    def __init__(self, values: Mapping[str, object]) -> None:
-        super().__init__(values)
-        self.seen: set[str] = set()
-
-    def __getitem__(self, key: str) -> object:
-        value = super().__getitem__(key)
-        self.seen.add(key)
-        return value
-
-    def get(self, key: str, default: object = None) -> object:
-        self.seen.add(key)
-        return super().get(key, default)
-
-
-def _recall(record: Record, read: Configured) -> None:
-    """Puts on the record what reading the configuration would have left there."""
-    record.used |= read.used
-    mapped, assumed, refused, doubts = read.texts
-    record.mapped += mapped
-    record.assumed += assumed
-    record.refused += refused
-    record.doubts += doubts
-    record.unread |= read.unread
+    return stated if stated not in (None, 8) and gpu and not _is_rack(gpu) else None
 
 
 def _is_rack(gpu: str) -> bool:
@@ -259,13 +112,9 @@ def _is_rack(gpu: str) -> bool:
     return cluster.gpus_per_node > cluster.gpus_per_host
 
 
-def _stripped_note(record: Record, known: ImportMap) -> str:
+def stripped_note(record: Record, strip: tuple[str, ...]) -> str:
+    """Returns the record's note without what the patterns ``strip`` match."""
     note = record.text("note")
-    for pattern in known.strip:
+    for pattern in strip:
         note = re.sub(pattern, "", note)
     return re.sub(r"\s+", " ", note).strip()
-
-
-def _mtp_stated(record: Record) -> bool:
-    keys = ("other.mtp_num_layers", "other.args.mtp_num_layers", "arch.mtp_layers", "other.mtp_layers")
-    return any(key in record.values for key in keys) or "mtp" in record.text("model").lower()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 
 from projector import frameworks
@@ -32,6 +33,7 @@ _NAMES = {name: number for number, name in enumerate(_TOLD["months"].split(), 1)
 _LEFT_STANDING = 14  # months; code of the round before the last one is still submitted (24.09 in v5.1, its Dockerfiles)
 
 
+@lru_cache(maxsize=4096)
 def software_date(*texts: str) -> str:
     """Returns ``YYYY-MM`` of the software, from the first text that states one (else empty).
 

@@ -13,11 +13,12 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
-from harness.evidence.ingest.configured import Configured, Memory, configure
+from harness.contracts.runs import Measured, MeasuredRun, Stack
+from harness.evidence.ingest.architecture import architecture
+from harness.evidence.ingest.configured import gpu_of, gpus_per_node, source_of, stack_of, stripped_note
 from harness.evidence.ingest.importmap import ImportMap
 from harness.evidence.ingest.parallel import Sizes
-from harness.evidence.ingest.recipe import partial_recipe
+from harness.evidence.ingest.recipe import group_sizes, partial_recipe, recipe_of, recipe_words
 from harness.evidence.ingest.record import COLUMNS_OF_A_RUN, Record, known_key, one_line
 from harness.evidence.ingest.report import Converted, RowReport
 from harness.evidence.ingest.settings import plain_key
@@ -29,7 +30,6 @@ from projector.frameworks import flops
 from projector.hardware import catalogue
 from projector.intake import nemo_recipes
 from projector.intake.primus_bridge import recompute_of
-from projector.workload.model import Model
 from projector.workload.workload import Workload
 
 # The alternatives differ by 4 % (one MTP layer of DeepSeek-V3) to 33 % (recompute); printed figures by 0.5 % at most,
@@ -37,19 +37,16 @@ from projector.workload.workload import Workload
 _CLOSE = 0.05
 
 
-def settle(record: Record, workload: Workload, measured: Measured, mtp_stated: bool) -> Workload:
+def settle(record: Record, workload: Workload, measured: Measured) -> Workload:
     """Returns the workload with open questions answered by the source's own TFLOP/s, each answer listed as assumed.
 
     A framework trains multi-token prediction only when asked: without a statement or proof it is 0.
     """
-    if not measured.tflops_per_gpu:
-        return _without_mtp(record, workload, mtp_stated)
-    options = _open_options(workload, mtp_stated)
-    if len(options) == 1:
-        return workload
-    proof = _closest(options, measured)
+    mtp_open = workload.model.mtp_num_layers > 0 and not _mtp_stated(record)
+    options = _open_options(workload, mtp_open)
+    proof = _closest(options, measured) if len(options) > 1 else None
     if proof is None:
-        return _without_mtp(record, workload, mtp_stated)
+        return _without_mtp(record, workload) if mtp_open else workload
     if proof.recipe != workload.recipe:
         record.assume("recompute_granularity=full (the printed TFLOP/s count it)")
     if proof.model != workload.model:
@@ -57,10 +54,13 @@ def settle(record: Record, workload: Workload, measured: Measured, mtp_stated: b
     return proof
 
 
-def _open_options(workload: Workload, mtp_stated: bool) -> list[Workload]:
-    models: list[Model] = [workload.model]
-    if workload.model.mtp_num_layers and not mtp_stated:
-        models.append(replace(workload.model, mtp_num_layers=0))
+def _mtp_stated(record: Record) -> bool:
+    keys = ("other.mtp_num_layers", "other.args.mtp_num_layers", "arch.mtp_layers", "other.mtp_layers")
+    return any(key in record.values for key in keys) or "mtp" in record.text("model").lower()
+
+
+def _open_options(workload: Workload, mtp_open: bool) -> list[Workload]:
+    models = [workload.model, *([replace(workload.model, mtp_num_layers=0)] if mtp_open else [])]
     recipes = [workload.recipe]
     if workload.recipe.recompute_granularity is None and workload.recipe.lora is None:
         recipes.append(replace(workload.recipe, recompute_granularity="full"))
@@ -80,9 +80,7 @@ def _closest(options: list[Workload], measured: Measured) -> Workload | None:
     return options[best] if off[best] < _CLOSE and max(off) - off[best] > 1e-6 else None
 
 
-def _without_mtp(record: Record, workload: Workload, mtp_stated: bool) -> Workload:
-    if mtp_stated or not workload.model.mtp_num_layers:
-        return workload
+def _without_mtp(record: Record, workload: Workload) -> Workload:
     record.assume("mtp_num_layers=0 (not stated)")
     return replace(workload, model=replace(workload.model, mtp_num_layers=0))
 
@@ -134,41 +132,47 @@ def _reserved_gib(workload: Workload, gpu: str) -> float | None:
         return None
 
 
-def convert_row(record: Record, index: int, known: ImportMap, memory: Memory | None = None) -> MeasuredRun:
-    """Reads every field of a record; what stops a projection is refused on the record and becomes the run's ``problem``.
-
-    ``memory``: configurations that were read before, for tables that repeat them.
-    """
+def convert_row(record: Record, index: int, known: ImportMap) -> MeasuredRun:
+    """Reads every field of a record; what stops a projection is refused on the record and becomes the run's ``problem``."""
     run_id = record.text("id") or f"row-{index}"
     assigned = known.assigned(run_id)
     if assumption := assigned.pop("assumed", None):
         record.assume(str(assumption))
     record.values.update({**known.usual, **record.values, **assigned})
-    special = bool(assigned or assumption)
-    read = configure(record, known) if memory is None or special else memory.configured(record, known)
-    model, recipe, workload = read.model, read.recipe, read.workload
-    figures = _figures(record, read.stack, workload, read.size)
+    gpu, stack, source = gpu_of(record), stack_of(record), source_of(record, known.strip)
+    model, name = architecture(record)
+    words = recipe_words(record, stack, gpu)
+    size = group_sizes(record, model, stack, words)
+    recipe = recipe_of(record, gpu, model, size, words)
+    told = {"moe_path": record.text("other.moe_path"), "phase": words.pop("phase", None)}
+    switches = {key: value for key, value in told.items() if value}
+    node = gpus_per_node(record, gpu, size.gpus)
+    workload = None
+    if model is not None and recipe is not None and size.gpus:
+        workload = Workload(
+            model=model, recipe=recipe, gpus=size.gpus, framework=stack.framework, framework_date=stack.date
+        )
+    figures = _figures(record, stack, workload, size)
     if workload is not None:
-        workload = _complete(record, settle(record, workload, figures, read.mtp_stated), figures, read.gpu)
+        workload = _complete(record, settle(record, workload, figures), figures, gpu)
         model, recipe = workload.model, workload.recipe
-    partial = dict(read.switches) if recipe else {**partial_recipe(read.size, read.words), **read.switches}
     run = MeasuredRun(
         id=run_id,
-        source=read.source if read.place == record.where else _source_at(read, record.where),
-        gpu=read.gpu,
-        gpus=read.size.gpus or 0,
-        stack=read.stack,
+        source=source,
+        gpu=gpu,
+        gpus=size.gpus or 0,
+        stack=stack,
         model=model,
         recipe=recipe,
         measured=figures,
-        model_name=read.name,
-        gpus_per_node=read.gpus_per_node,
-        cluster=read.cluster,
-        group=read.group,
-        switches=partial,
+        model_name=name,
+        gpus_per_node=node,
+        cluster=record.text("cluster") or None,
+        group=record.text("group"),
+        switches=switches if recipe else {**partial_recipe(size, words), **switches},
         assumed=tuple(record.assumed),
         doubt=record.text("doubt") or known.doubt(run_id),
-        notes=read.note,
+        notes=stripped_note(record, known.strip),
     )
     return _checked(record, run)
 
@@ -177,13 +181,6 @@ def unread_of(record: Record) -> dict[str, str]:
     """Returns what nothing reads of a record, by key: words of values, and whole values of keys that nobody looks at."""
     whole = {key: one_line(record.values[key]) for key in record.unused()}
     return record.unread | {key: text for key, text in whole.items() if not changes_nothing(plain_key(key), text)}
-
-
-def _source_at(read: Configured, place: str) -> Source:
-    source = read.source
-    if source.title != read.place:
-        return source
-    return Source(title=place, revision=source.revision, licence=source.licence, kind=source.kind)
 
 
 def _checked(record: Record, run: MeasuredRun) -> MeasuredRun:
@@ -263,12 +260,10 @@ def gathered(pairs: Iterable[tuple[MeasuredRun, Record]], where: str) -> Convert
     return Converted(runs=runs, rows=tuple(report_of(run, record) for run, (_, record) in zip(runs, rows, strict=True)))
 
 
-def converted(
-    records: Iterable[Record], known: ImportMap, memory: Memory | None = None
-) -> Iterator[tuple[MeasuredRun, Record]]:
-    """Yields each record with its run, one after the other. ``memory``: see :func:`convert_row`."""
+def converted(records: Iterable[Record], known: ImportMap) -> Iterator[tuple[MeasuredRun, Record]]:
+    """Yields each record with its run, one after the other."""
     for index, record in enumerate(records):
-        yield convert_row(record, index, known, memory), record
+        yield convert_row(record, index, known), record
 
 
 def report_of(run: MeasuredRun, record: Record) -> RowReport:

@@ -19,7 +19,6 @@ from typing import IO
 
 from harness.contracts.runs import MeasuredRun
 from harness.evidence import run_text
-from harness.evidence.ingest.configured import Memory
 from harness.evidence.ingest.csvtable import CsvTable, is_csv
 from harness.evidence.ingest.importmap import ImportMap
 from harness.evidence.ingest.loose import Groups, converted, report_of
@@ -89,7 +88,7 @@ def stream(
     groups = _gather_groups(table, known)
     totals = Totals()
     with _whole_outputs(header) as output:
-        for run, record in converted(table.records(), known, Memory()):
+        for run, record in converted(table.records(), known):
             run = groups.with_switches(run, record)
             row = report_of(run, record)
             totals.add(row)
@@ -104,7 +103,7 @@ def _gather_groups(table: CsvTable, known: ImportMap) -> Groups:
     """Gathers what varies within each group; a table without groups needs no pass for it."""
     groups = Groups()
     if "group" in table.keys or known.assign:
-        for run, record in converted(table.records(), known, Memory()):
+        for run, record in converted(table.records(), known):
             groups.see(run, record)
     return groups
 

@@ -14,11 +14,7 @@ from harness.__main__ import main
 from harness.evidence import dataset, run_text
 from harness.evidence.ingest import stream
 from harness.evidence.ingest.command import ingest, stream_table
-from harness.evidence.ingest.configured import Memory
 from harness.evidence.ingest.context import Context
-from harness.evidence.ingest.csvtable import CsvTable
-from harness.evidence.ingest.importmap import ImportMap
-from harness.evidence.ingest.loose import converted, report_of
 
 HEADER = "id,model,gpu,gpus,seq_length,mbs,gbs,tp,pp,cp,precision,step_seconds,framework"
 MODELS, GPUS = ("llama3_8b", "llama2_7b", "qwen2.5_7b", "unknown-1b"), ("H100", "A100 80GB", "MI300X", "")
@@ -84,16 +80,6 @@ def test_every_row_goes_through_the_physical_check(tmp_path: Path) -> None:
     assert "in milliseconds, taken for seconds? 4 s would be 30 %" in doubts["ms"][0]
     assert {run.id: run.stack.date for run in report.runs}["ms"] == "2025-05"
     assert {run.id: run.problem for run in report.runs}["mem"] == SAID["mem"]
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_remembered_configurations_change_nothing(seed: int, tmp_path: Path) -> None:
-    path = table(tmp_path / "t.csv", 150, seed)
-    records = lambda: CsvTable(path).records()  # noqa: E731
-    plain = [(run, report_of(run, record)) for run, record in converted(records(), ImportMap())]
-    again = [(run, report_of(run, record)) for run, record in converted(records(), ImportMap(), Memory())]
-    small = [(run, report_of(run, record)) for run, record in converted(records(), ImportMap(), Memory(3))]
-    assert plain == again == small
 
 
 @pytest.mark.parametrize("packed", [False, True])
