@@ -7,10 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from asked import ROOT
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness import disk_cache
 from harness.contracts.results import BASELINE
@@ -18,7 +15,6 @@ from harness.contracts.runs import MeasuredRun, Prediction
 from harness.evaluation import evaluate
 from harness.evaluation.evaluate import Selected
 from harness.evidence import dataset
-from harness.evidence.run_text import dumped, flow
 from harness.predictors.constant_mfu import ConstantMfu
 from harness.predictors.ours import Ours, _projected, cluster_of
 from projector.errors import Unsupported
@@ -195,31 +191,3 @@ def test_in_several_processes_as_in_one(cache: Path, runs: list[MeasuredRun], mo
         return [(r.run_id, r.fit, r.projected_tgs, r.projected_memory_gib) for r in made.rows]
 
     assert figures(first) == figures(second)
-
-
-# Runs are written as the library writes them, only faster.
-
-SCALARS = (
-    st.booleans()
-    | st.integers(-(10**12), 10**12)
-    | st.floats()
-    | st.text(max_size=12)
-    | st.from_regex(r"[A-Za-z][A-Za-z0-9_./ -]{0,20}", fullmatch=True)
-    | st.sampled_from(
-        [
-            "yes", "NO", "null", "True", "y", "1e3", "0x1", "a - b", "a: b", "x #y", "h100_sxm", "2025-10", "t.csv[3]",
-            "a[1]b", "x[]",
-        ]
-    )
-)  # fmt: skip
-KEYS = st.from_regex(r"[a-z_]{1,8}", fullmatch=True)
-
-
-@given(
-    SCALARS | st.lists(SCALARS, max_size=4) | st.dictionaries(KEYS, SCALARS | st.lists(SCALARS, max_size=3), max_size=4)
-)
-def test_a_line_is_what_the_library_writes(value: object) -> None:
-    made = flow(value)
-    assert made == dumped(value)
-    back = yaml.safe_load(f"a: {made}")["a"]
-    assert back == value or value != value or repr(back) == repr(value)

@@ -11,7 +11,7 @@ from asked import put, refusal, says
 from tabled import tabled
 
 from harness.__main__ import main
-from harness.evidence import dataset, run_text
+from harness.evidence import dataset
 from harness.evidence.ingest import stream
 from harness.evidence.ingest.command import ingest, stream_table
 from harness.evidence.ingest.context import Context
@@ -134,16 +134,6 @@ def test_a_few_bytes_of_gzip_do_not_become_a_gigabyte(name: str, tmp_path: Path)
     refusal(ingest, [tmp_path / name], match=r"a table of more than 16 MiB|a larger table")
     if name == "t.csv.gz":
         refusal(stream_table, tmp_path / name, None, None, lambda row: None, match=r"a line of 1,048,576 characters")
-
-
-def test_texts_of_a_run_are_what_the_library_would_write() -> None:
-    texts = [
-        "3.7 s a step means 155 % of the peak (989.4 TFLOP/s)", "a, b", "1 2", "+1 a", "a: b", "a #b", "2025-01-02 b",
-    ]  # fmt: skip
-    texts += ["yes", "no way", "a  b", "(a b)", "% a", "1e5 a", "0x1 f", "a b;", "a b ", "x" * 500 + " y", "- a", "é b"]
-    for text in texts:
-        for value in (text, [text], {"k": text}, {"k": [text, 1.5, True, None]}):
-            assert run_text.flow(value) == run_text.dumped(value), value
 
 
 def test_what_a_user_says_stands_for_what_a_row_leaves_out(tmp_path: Path) -> None:

@@ -1,18 +1,14 @@
 """Megatron iteration lines in every shape, argument dumps, steady state."""
 
-import re
 from pathlib import Path
 
 import pytest
-from asked import LOGS, put, refusal
-from hypothesis import given
-from hypothesis import strategies as st
+from asked import put, refusal
 from tabled import tabled
 
 from harness.evidence.ingest.command import load
 from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.logs.events import Step
-from harness.evidence.ingest.logs.iteration_line import Steps, step
 from harness.evidence.ingest.logs.megatron import events
 from projector.errors import InputError
 
@@ -80,28 +76,3 @@ def test_bigscience_logs(shared: Path) -> None:
     run = load(log).runs[0]
     assert (run.gpus, run.model.num_layers, run.recipe.tp, run.recipe.pp) == (64, 64, 4, 16)
     assert run.measured.step_seconds == pytest.approx(126.6, abs=0.5)
-
-
-def iteration_lines() -> list[str]:
-    """A line of every shape that the shipped logs have."""
-    found = [line for path in sorted(LOGS.glob("*.log")) for line in path.read_text().splitlines() if step(line, 0)]
-    return list({re.sub(r"[0-9]+", "0", line): line for line in found}.values())
-
-
-@given(data=st.data())
-def test_a_line_like_an_earlier_one_is_read_as_if_it_stood_alone(data: st.DataObject) -> None:
-    """Other digits, more of them, decimals gone or come, a comma, a word in a number's place."""
-    first = data.draw(st.sampled_from(iteration_lines()))
-    steps = Steps()
-    assert steps.read(first, 1) == step(first, 1)
-    plain = "elapsed time per iteration" in first and not re.search("[0-9],[0-9]", first)
-    assert steps._shapes or not plain, "the shape of a line is kept, but for other spellings and thousands"
-    other = st.sampled_from(["0", "7", "1234567", "0.0", "12.75", "1,024", "1.", "nan", "3E+05", "1e999", "", " 8"])
-    changes = data.draw(st.lists(st.tuples(st.integers(0, 60), other), max_size=6))
-    for index, text in changes:
-        numbers = list(re.finditer(r"[0-9]+(?:\.[0-9]+)?", first))
-        at = numbers[index % len(numbers)]
-        line = first[: at.start()] + text + first[at.end() :]
-        assert steps.read(line, 2) == step(line, 2)
-    longer = re.sub(r"([0-9])(?=[0-9]* *[|/])", r"\g<1>1", first)
-    assert steps.read(longer, 3) == step(longer, 3)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from harness.evidence.ingest.logs.dialect import WORDS
 from harness.evidence.ingest.logs.dumps import CONFIGURATION, DottedDump, KeyedDump, renamed
 from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Lines, Restart, Step, Timers
-from harness.evidence.ingest.logs.iteration_line import Steps, has_time
+from harness.evidence.ingest.logs.iteration_line import has_time, step
 from harness.evidence.ingest.logs.numbers import NUMBER, finite, group, measure, measured, whole
 from harness.evidence.ingest.logs.shared_lines import shared
 from projector.intake.values import literal
@@ -27,11 +27,11 @@ _PRIMUS = ("hip mem usage", "compute per GPU (TFLOP", "Primus", "primus")
 
 
 def events(lines: Lines) -> Iterator[Event]:
-    dump, steps = DottedDump(), Steps()
+    dump = DottedDump()
     seen: set[str] = set()
     for number, line in lines:
         if has_time(line):
-            if (logged_step := steps.read(line, number)) is not None:
+            if (logged_step := step(line, number)) is not None:
                 if (arguments := dump.take()) is not None:
                     yield arguments
                 if "world" not in seen:
