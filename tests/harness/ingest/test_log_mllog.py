@@ -113,16 +113,16 @@ def test_any_marks_are_read_without_an_error(count: float, now: float, key: str)
 
 @pytest.mark.parametrize(("text", "gpu", "gpus"), tabled("readers", "a_platform_says_what_it_says_and_no_more"))
 def test_a_platform_says_what_it_says_and_no_more(text: str, gpu: str | None, gpus: int | None) -> None:
-    facts = {event.key: event.value for event in platform(text, 1)}
+    facts = {event.key: event.value for event in platform(text)}
     assert (facts.get("gpu"), facts.get("gpus")) == (gpu, gpus)
 
 
 def test_a_system_record_taken_without_its_gpus_says_nothing() -> None:
     record = {"number_of_nodes": "16", "accelerators_per_node": "8", "accelerator_model_name": "NVIDIA H200"}
     line = "+ echo ':::SYSJSON " + json.dumps(record) + "'"
-    assert [event.value for event in system(line, 1)] == ["NVIDIA H200", 128]
-    assert not list(system(line.replace("NVIDIA H200", "No devices were found"), 1))
-    assert not list(system(":::SYSJSON {", 1))
+    assert [event.value for event in system(line)] == ["NVIDIA H200", 128]
+    assert not list(system(line.replace("NVIDIA H200", "No devices were found")))
+    assert not list(system(":::SYSJSON {"))
 
 
 @pytest.mark.parametrize("task", ["bert", "resnet", "flux1", "stable_diffusion", "dlrm_dcnv2"])

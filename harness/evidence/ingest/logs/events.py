@@ -7,6 +7,7 @@ Times are seconds, memory is GiB, rates are per second and per GPU.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
 from harness.evidence.ingest.logs.source import Source
@@ -49,24 +50,13 @@ class Arguments(NamedTuple):
     unread: tuple[tuple[str, str], ...] = ()
 
 
-class Restart(NamedTuple):
-    """The job starts (again): what follows has its own warm-up."""
+class Mark(Enum):
+    """What happened between two steps, which no figure goes with."""
 
-    reason: str
-    line: int
-
-
-class Checkpoint(NamedTuple):
-    """A checkpoint was written; the step after it is not steady."""
-
-    line: int
-
-
-class Evaluation(NamedTuple):
-    """An evaluation ran; the step after it is not steady. ``apart``: the log times steps without it."""
-
-    line: int
-    apart: bool = False
+    RESTART = "the job starts (again): what follows has its own warm-up"
+    CHECKPOINT = "a checkpoint was written; the step after it is not steady"
+    EVALUATION = "an evaluation ran; the step after it is not steady"
+    EVALUATION_APART = "an evaluation ran, and the log times steps without it"
 
 
 class Memory(NamedTuple):
@@ -74,14 +64,12 @@ class Memory(NamedTuple):
 
     gib: float
     kind: str
-    line: int
 
 
 class Timers(NamedTuple):
     """The timers of one logged step, in seconds."""
 
     seconds: Mapping[str, float]
-    line: int
 
 
 class Curve(NamedTuple):
@@ -89,7 +77,6 @@ class Curve(NamedTuple):
 
     name: str
     values: tuple[float, ...]
-    line: int
 
 
 class Fact(NamedTuple):
@@ -99,7 +86,6 @@ class Fact(NamedTuple):
 
     key: str
     value: str | int
-    line: int
 
 
 class Failure(NamedTuple):
@@ -122,12 +108,9 @@ class Kernels(NamedTuple):
     busy_s: float
     communication_s: float
     exposed_s: float
-    line: int
 
 
-Event: TypeAlias = (
-    Step | Arguments | Restart | Checkpoint | Evaluation | Memory | Timers | Curve | Fact | Failure | Kernels
-)
+Event: TypeAlias = Step | Arguments | Mark | Memory | Timers | Curve | Fact | Failure | Kernels
 
 
 Lines: TypeAlias = Iterable[tuple[int, str]]

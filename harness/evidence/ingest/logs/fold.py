@@ -12,15 +12,13 @@ import numpy.typing as npt
 
 from harness.evidence.ingest.logs.events import (
     Arguments,
-    Checkpoint,
     Curve,
-    Evaluation,
     Event,
     Fact,
     Failure,
     Kernels,
+    Mark,
     Memory,
-    Restart,
     Step,
     Timers,
 )
@@ -206,13 +204,13 @@ class _Builder:
             if not record.arguments or dict(record.arguments[-1].values) != dict(event.values):
                 record.arguments.append(event)
                 self._conf = min(len(record.arguments) - 1, 32_000)
-        elif isinstance(event, Restart):
+        elif event is Mark.RESTART:
             self._begin_start()
-        elif isinstance(event, Checkpoint):
+        elif event is Mark.CHECKPOINT:
             self._pending |= AFTER_CHECKPOINT
-        elif isinstance(event, Evaluation):
+        elif isinstance(event, Mark):
             record.evaluations += 1
-            self._pending |= 0 if event.apart else AFTER_EVALUATION
+            self._pending |= AFTER_EVALUATION if event is Mark.EVALUATION else 0
         elif isinstance(event, Memory):
             self._memory(event.kind, event.gib)
         elif isinstance(event, Timers):

@@ -45,7 +45,7 @@ def watched(lines: Lines, found: list[Event]) -> Iterator[tuple[int, str]]:
     stream = iter(lines)
     for number, line in stream:
         if not found and (what := _other_task(line[:_LONGEST])) is not None:
-            found.append(Fact(TASK, what, number))
+            found.append(Fact(TASK, what))
         yield number, line
         if number >= _WATCHED:
             break

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.evidence.ingest.logs.clock import Clock, seconds_of
 from harness.evidence.ingest.logs.dialect import Dialect
-from harness.evidence.ingest.logs.events import STEP, Evaluation, Event, Fact, Lines
+from harness.evidence.ingest.logs.events import STEP, Event, Fact, Lines, Mark
 from harness.evidence.ingest.logs.numbers import counted, finite
 from harness.evidence.ingest.logs.trainer import Trainer
 from projector.io.files import read_yaml
@@ -68,7 +68,7 @@ class _History(Trainer):
             elif _has_time(row):
                 yield from self._step(row, line, number)
                 if any(name.startswith(_EVALUATED) and value is not None for name, value in row.items()):
-                    yield Evaluation(number)
+                    yield Mark.EVALUATION
 
     def _step(self, row: Row, line: str, number: int) -> Iterator[Event]:
         clocked = _ELAPSED in row
@@ -91,7 +91,7 @@ class _History(Trainer):
         rate, self.rates = (sum(self.rates) / len(self.rates) if self.rates else None), []
         framework = next((name for key, name in _NAMED.items() if key in row), None)
         if framework is not None and self.once("framework"):
-            yield Fact("framework", framework, number)
+            yield Fact("framework", framework)
         used = next((value for name in _RESERVED if (value := _number(row, name))), None)
         yield self.made(
             line,

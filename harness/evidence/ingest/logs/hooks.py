@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from harness.evidence.ingest.logs.clock import taken
 from harness.evidence.ingest.logs.dialect import LLAMA, WORDS, Dialect, one_of
-from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Lines, Restart, Step
+from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Lines, Mark, Step
 from harness.evidence.ingest.logs.numbers import (
     NUMBER,
     SCALED,
@@ -60,13 +60,13 @@ class InternEvo(Trainer):
     def other(self, line: str, number: int) -> Iterable[Event] | None:
         if "parallel size:" in line and (layout := _LAYOUT.search(line)):
             return self._layout(list(map(int, layout.groups())), number) if self.once("layout") else ()
-        return (Restart("a new start", number),) if "===New Run " in line and self.once("run") else None
+        return (Mark.RESTART,) if "===New Run " in line and self.once("run") else None
 
     def _layout(self, sizes: list[int], number: int) -> Iterable[Event]:
         self.ranks = math.prod(sizes)
         names = ("data_parallel_size", "pipeline_model_parallel_size", "tensor_model_parallel_size", "world_size")
         values = dict(zip(names, (*sizes, self.ranks), strict=True))
-        return (Fact("gpus", self.ranks, number), Arguments(values, number))
+        return (Fact("gpus", self.ranks), Arguments(values, number))
 
 
 _LATE = 64  # iterations after which none is printed again
@@ -93,7 +93,7 @@ class LitGpt(Trainer):
             return
         pieces = 1 if self.complete else max(round(index / step), 1)
         if pieces > 1 and self.once("pieces"):
-            yield Fact("note", f"times are of one micro-batch of {pieces} a step: the others are not printed", number)
+            yield Fact("note", f"times are of one micro-batch of {pieces} a step: the others are not printed")
         yield self.made(line, number, step, self.seconds if self.complete else seconds * pieces)
         self.seconds, self.complete = 0.0, True
 
@@ -103,7 +103,7 @@ class NanoGpt(Trainer):
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
         if "train_time:" not in line and match["loss"] is None and self.once("broken"):
-            yield Fact("note", f"line {number}: the loss is no number from step {match['step']} on", number)
+            yield Fact("note", f"line {number}: the loss is no number from step {match['step']} on")
         yield from super().step(match, line, number)
 
 
@@ -147,12 +147,12 @@ class Nanotron(Trainer):
             loss=fields.get("lm_loss"),
         )
 
-    def other(self, line: str, number: int) -> Iterable[Event] | None:
+    def other(self, line: str, number: int) -> Iterable[Event] | None:  # noqa: ARG002
         """Reads a start, sizes of the layout and, where the model is a Llama, sizes of the model."""
         if "[Start training]" in line:
             if starts := _STARTS.search(line):
                 self.stated.update(zip(_STARTED, map(int, starts.groups()), strict=True))
-            return (Restart("a new start", number),)
+            return (Mark.RESTART,)
         if "LlamaConfig(" in line:
             self.stated.update(LLAMA, bf16=True)
         elif "=" in line and (parallel := _PARALLEL.search(line)):
@@ -213,7 +213,7 @@ class NeMo(Trainer):
             if (pieces := self._batches_a_step(index, line)) > 1:
                 seconds *= pieces
                 if self.once("pieces"):
-                    yield Fact("note", f"times are of one batch of {pieces} that accumulate to a step", number)
+                    yield Fact("note", f"times are of one batch of {pieces} that accumulate to a step")
             size = counted(batch[1]) if batch else None
             yield self.made(line, number, index, seconds, global_batch_size=size, loss=loss(line))
 
@@ -282,7 +282,7 @@ class XTuner(Trainer):
         elif self.pieces:
             yield self.made(line, number, match[1], seconds * self.pieces)
         elif self.once("pieces"):
-            yield Fact("note", _PIECES, number)
+            yield Fact("note", _PIECES)
 
 
 _HEADER = re.compile(r"^\s{0,9}\|\s{0,9}(?:iter|iteration|step)s?\s{0,9}\|", re.IGNORECASE)
@@ -335,7 +335,7 @@ def of_table(lines: Lines) -> Iterator[Event]:
 def _column_runs(columns: Sequence[str], steps: Sequence[Sequence[Step]]) -> Iterator[Event]:
     for name, run_steps in zip(columns, steps, strict=True):
         if run_steps:
-            yield Fact("run", name, run_steps[0].line)
+            yield Fact("run", name)
             yield from run_steps
 
 

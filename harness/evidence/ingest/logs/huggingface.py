@@ -16,7 +16,7 @@ from dataclasses import field
 from harness.evidence.ingest.logs.clock import Clock, seconds_of
 from harness.evidence.ingest.logs.dialect import WORDS, one_of
 from harness.evidence.ingest.logs.dumps import KeyedDump
-from harness.evidence.ingest.logs.events import Checkpoint, Evaluation, Event, Fact, Lines, Restart, Step
+from harness.evidence.ingest.logs.events import Event, Fact, Lines, Mark, Step
 from harness.evidence.ingest.logs.numbers import NUMBER, measure, whole
 from harness.evidence.ingest.logs.shared_lines import shared
 from projector.dataclass import dataclass
@@ -95,19 +95,19 @@ def events(lines: Lines) -> Iterator[Event]:
             framework = "megatron-lm" if "'iteration': '" in line else framework  # of ms-swift
         if steps and "framework" not in seen:
             seen.add("framework")
-            yield Fact("framework", framework, number)
+            yield Fact("framework", framework)
             if (arguments := config.take()) is not None:
                 yield arguments
         yield from steps
         if "'train_runtime'" in line and "{'loss':" not in line:  # beside a loss it is the clock so far
             yield from _summary(line, number, bar, config)
         elif "{'eval_" in line or "Running Evaluation" in line:
-            yield Evaluation(number)
+            yield Mark.EVALUATION
         elif "Saving model checkpoint to" in line:
-            yield Checkpoint(number)
+            yield Mark.CHECKPOINT
         elif "Running training *****" in line:
             bar.start()
-            yield Restart("a new start", number)
+            yield Mark.RESTART
         elif config.feed(line, number):
             if "optimization steps" in line and (total := whole(str(config.found.get("train_iters")))):
                 bar.start(total)
@@ -134,20 +134,20 @@ def _summary(line: str, number: int, bar: _Bar, config: KeyedDump) -> Iterator[E
     bar.runtime = seconds
     bar.summaries += 1
     if bar.summaries > 1:
-        yield Fact("run", f"run {bar.summaries}", number)
-    yield Fact("framework", NAME, number)
+        yield Fact("run", f"run {bar.summaries}")
+    yield Fact("framework", NAME)
     if (arguments := config.take()) is not None:
         yield arguments
     if steps is None or steps < _FEW:
         count = (
             "of a number of steps that it does not tell" if steps is None else f"of {steps} steps, warm-up among them"
         )
-        yield Fact("note", f"no step time: only the runtime of the whole training ({seconds:.6g} s), {count}", number)
+        yield Fact("note", f"no step time: only the runtime of the whole training ({seconds:.6g} s), {count}")
         return
     samples = measure(_SAMPLES.search(line))
     batch = samples * seconds / steps if samples else 0.0
     exact = batch >= 1 and abs(round(batch) / batch - 1) < _EXACT
-    yield Fact("note", "the mean of a whole training: its first steps, evaluations and checkpoints are in it", number)
+    yield Fact("note", "the mean of a whole training: its first steps, evaluations and checkpoints are in it")
     yield Step(
         iteration=steps,
         seconds=seconds / steps,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from harness.evidence.ingest.logs.dialect import WORDS
 from harness.evidence.ingest.logs.dumps import CONFIGURATION, DottedDump, KeyedDump, renamed
-from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Lines, Restart, Step, Timers
+from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Lines, Mark, Step, Timers
 from harness.evidence.ingest.logs.iteration_line import has_time, step
 from harness.evidence.ingest.logs.numbers import NUMBER, finite, group, measure, measured, whole
 from harness.evidence.ingest.logs.shared_lines import shared
@@ -38,10 +38,10 @@ def events(lines: Lines) -> Iterator[Event]:
                     yield from _first_line_facts(line, number, seen)
                 yield logged_step
         elif "time (ms)" in line:
-            yield from _timers(line, number)
+            yield from _timers(line)
         elif "..." in line:
             if (timer := _TIMER_LINE.search(line)) and (slowest := measured(timer[3])) is not None:
-                yield Timers({timer[1]: slowest / 1000}, number)
+                yield Timers({timer[1]: slowest / 1000})
             elif not dump.feed(line, number) and (event := shared(line, number, seen)) is not None:
                 yield event
         else:
@@ -57,33 +57,33 @@ def _first_line_facts(line: str, number: int, seen: set[str]) -> Iterator[Event]
         yield event
     if "framework" not in seen and any(mark in line for mark in _PRIMUS):
         seen.add("framework")
-        yield Fact("framework", "primus", number)
+        yield Fact("framework", "primus")
 
 
-def _timers(line: str, number: int) -> Iterator[Event]:
+def _timers(line: str) -> Iterator[Event]:
     times = {match[1]: value for match in _TIMER.finditer(line, 0, 8000) if (value := measured(match[2])) is not None}
     if times:
-        yield Timers({name: value / 1000 for name, value in times.items()}, number)
+        yield Timers({name: value / 1000 for name, value in times.items()})
 
 
 def _other_line(line: str, number: int, dump: DottedDump, seen: set[str]) -> Iterator[Event]:
     if "-- arguments --" in line:
         dump.begins()
     elif "-- end of arguments --" in line and not dump.ends():
-        yield Fact("note", f"line {number}: the list of arguments begins before the log, and is not read", number)
+        yield Fact("note", f"line {number}: the list of arguments begins before the log, and is not read")
     elif "world size" in line and (world := _count(_WORLD, line)):
         dump.note("world_size", world)
-        yield Fact("gpus", world, number)
-        yield Restart("a new start", number)
+        yield Fact("gpus", world)
+        yield Mark.RESTART
     elif "padded vocab" in line and (vocabulary := _count(_VOCABULARY, line)):
-        yield Fact("vocab_size", vocabulary, number)
+        yield Fact("vocab_size", vocabulary)
     elif "Sync-Free" in line and (stage := _SYNC_FREE.search(line)):
         dump.note("turbo_sync_free_moe_stage", int(stage[1]))
     elif (event := shared(line, number, seen)) is not None:
         yield event
     if "framework" not in seen and "rimus" in line:
         seen.add("framework")
-        yield Fact("framework", "primus", number)
+        yield Fact("framework", "primus")
 
 
 def _count(pattern: re.Pattern[str], line: str) -> int | None:
@@ -136,7 +136,7 @@ def _without_own(lines: Lines, config: DottedDump, waiting: list[Event], seen: s
 def _framework_once(event: Event, seen: set[str]) -> Iterator[Event]:
     if isinstance(event, (Step, Arguments)) and "named" not in seen:
         seen.add("named")
-        yield Fact("framework", DEEPSPEED, event.line)
+        yield Fact("framework", DEEPSPEED)
 
 
 def _step(line: str, number: int) -> Step | None:
@@ -192,7 +192,7 @@ def of_bridge(lines: Lines) -> Iterator[Event]:
         if isinstance(event, Step):
             if not named:
                 named = True
-                yield Fact("framework", "megatron-bridge", event.line)
+                yield Fact("framework", "megatron-bridge")
             if (arguments := config.take()) is not None:
                 yield arguments
             if event.tflops is None and rate[0] is not None:
@@ -201,7 +201,7 @@ def of_bridge(lines: Lines) -> Iterator[Event]:
     if (arguments := config.take()) is not None:
         yield arguments
     if alone and not named:
-        yield Fact("framework", "megatron-bridge", alone[0].line)
+        yield Fact("framework", "megatron-bridge")
         yield from alone
 
 

@@ -14,7 +14,7 @@ from dataclasses import field
 from typing import Any
 
 from harness.evidence.ingest.logs.dialect import WORDS
-from harness.evidence.ingest.logs.events import Arguments, Evaluation, Event, Fact, Failure, Lines, Restart, Step
+from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Failure, Lines, Mark, Step
 from harness.evidence.ingest.logs.mllog_readings import Rate, Readings, decide, numbers_of
 from harness.evidence.ingest.logs.numbers import positive, real, whole
 from projector.dataclass import dataclass
@@ -38,7 +38,7 @@ _PER_DGX = 8  # GPUs of a DGX A100, H100, H200 or B200 (NVIDIA's data sheets)
 _CHIPS = re.compile(r"^(?:gaudi|tpu-v[0-9][a-z]{0,3})-([0-9]{1,6})$")
 
 
-def system(line: str, number: int) -> Iterator[Fact]:
+def system(line: str) -> Iterator[Fact]:
     """Yields the facts of the system record about the GPUs: their number and their name."""
     start, end = line.find("{"), line.rfind("}")
     if not 0 <= start < end < _LONGEST_NAME:
@@ -53,27 +53,27 @@ def system(line: str, number: int) -> Iterator[Fact]:
     if not isinstance(name, str) or "No devices" in name:
         return  # taken on a machine without its GPUs: its counts are none of theirs
     if catalogue.find_gpu(bare := name.replace("Dell ", "").replace("HGX ", "")):
-        yield Fact("gpu", bare, number)
+        yield Fact("gpu", bare)
     counts = [whole(str(record.get(key, ""))) for key in ("number_of_nodes", "accelerators_per_node")]
     if all(counts):
-        yield Fact("gpus", (counts[0] or 0) * (counts[1] or 0), number)
+        yield Fact("gpus", (counts[0] or 0) * (counts[1] or 0))
 
 
-def platform(text: str, number: int) -> Iterator[Fact]:
+def platform(text: str) -> Iterator[Fact]:
     """Yields the GPU and the number of GPUs that the platform's name tells; a placeholder or a product name tells nothing.
 
     The count before a GPU's name (``2xMI300X``) is of nodes: alone it does not give the GPUs.
     """
     for match in _GPU.finditer(text[:200]):
         if catalogue.find_gpu(match[0].replace("_", "-")):
-            yield Fact("gpu", match[0].replace("_", "-"), number)
+            yield Fact("gpu", match[0].replace("_", "-"))
             break
     if dgx := _DGX.match(text):
-        yield Fact("gpus", int(dgx[1]) * _PER_DGX, number)
+        yield Fact("gpus", int(dgx[1]) * _PER_DGX)
     elif node := _NODE.match(text):
-        yield Fact("gpus", int(node[1] or 1) * int(node[2]), number)
+        yield Fact("gpus", int(node[1] or 1) * int(node[2]))
     elif chips := _CHIPS.match(text):
-        yield Fact("gpus", int(chips[1]), number)
+        yield Fact("gpus", int(chips[1]))
 
 
 def layout(line: str) -> Mapping[str, int]:
@@ -104,7 +104,7 @@ def events(lines: Lines) -> Iterator[Event]:
     before = ""
     for number, line in lines:
         if SYSTEM in line:
-            yield from run.machines(system(line, number))
+            yield from run.machines(system(line))
             continue
         if LAUNCH in line:
             run.layout = layout(line)
@@ -150,15 +150,15 @@ class _Run:
             self.stated.setdefault(WORDS[NAME][key], value)
             self.line = self.line or number
         elif key == "submission_platform" and isinstance(value, str):
-            yield from self.machines(platform(value.strip(), number))
+            yield from self.machines(platform(value.strip()))
         elif key == "submission_benchmark" and isinstance(value, str):
-            yield Fact("model", value, number)
+            yield Fact("model", value)
         elif key == "run_start" and now is not None:
-            yield from self._begin_run(number)
+            yield from self._begin_run()
         elif key == "tracked_stats" and isinstance(value, Mapping):
             yield from self._read_stats(value, number)
         elif key in ("eval_stop", "eval_accuracy"):
-            yield Evaluation(number, apart=True)
+            yield Mark.EVALUATION_APART
         if now is not None:
             self.readings.progress.feed(key, numbers_of(entry.get("metadata")), now / 1000, number)
         if key == "run_stop" and _aborted(entry.get("metadata")):
@@ -168,22 +168,20 @@ class _Run:
         """Yields facts of the system record and of the platform's name; of two GPU counts the first stands, with a doubt."""
         for fact in facts:
             if fact.key == "gpus" and self.gpus and fact.value != self.gpus:
-                yield Fact(
-                    "note", f"{self.gpus} GPUs by the system record, {fact.value} by the platform's name", fact.line
-                )
+                yield Fact("note", f"{self.gpus} GPUs by the system record, {fact.value} by the platform's name")
                 continue
             if fact.key == "gpus" and isinstance(fact.value, int):
                 self.gpus = fact.value
             yield fact
 
-    def _begin_run(self, number: int) -> Iterator[Event]:
+    def _begin_run(self) -> Iterator[Event]:
         """Starts a new count at a second run in the file, whose steps are cut like a restart's."""
         self.starts += 1
         if self.starts > 1 and (self.count or self.readings.progress.rates or self.readings.throughput):
             yield from self._derived_steps()
             self.readings = Readings()
             self.count = 0
-            yield Restart("a new run", number)
+            yield Mark.RESTART
 
     def _read_stats(self, value: Mapping[str, Any], number: int) -> Iterator[Event]:
         """Reads statistics: a line with a loss is of one step (or a few); one without averages a block of these steps."""
@@ -193,7 +191,7 @@ class _Run:
         self.per_step = self.per_step or (bool(losses) and seconds is not None)
         if "max_memory_usage" in value and not self.noted:
             self.noted = True
-            yield Fact("note", f"max_memory_usage {value['max_memory_usage']} (no unit stated)", number)
+            yield Fact("note", f"max_memory_usage {value['max_memory_usage']} (no unit stated)")
         if not seconds:
             if rate and rate > 0 and len(self.readings.throughput) < _MOST:
                 self.readings.throughput.append(Rate(rate, number))
@@ -239,7 +237,7 @@ class _Run:
         batch, length = real(self.stated.get("global_batch_size")), real(self.stated.get("seq_length"))
         rates, doubts = decide(self.readings, positive(batch), positive(length))
         for doubt in doubts:
-            yield Fact("note", doubt, self.line)
+            yield Fact("note", doubt)
         for rate in rates:
             yield from self._step(rate.line, None, rate.value, mean=True)
 

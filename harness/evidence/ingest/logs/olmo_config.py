@@ -29,7 +29,7 @@ class Olmo(Trainer):
         values, unread = arguments(line)
         if not values:
             return None
-        notes = [Fact("note", f"{name}={value} is not read", number) for name, value in unread]
+        notes = [Fact("note", f"{name}={value} is not read") for name, value in unread]
         return [Arguments(values, number, len(values), unread), *notes]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harness.evidence.ingest.logs.events import Checkpoint, Evaluation, Event, Fact, Failure, Memory
+from harness.evidence.ingest.logs.events import Event, Fact, Failure, Mark, Memory
 from harness.evidence.ingest.logs.numbers import NUMBER, measured
 
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|(?:CUDA|HIP) out of memory|RESOURCE_EXHAUSTED")
@@ -38,25 +38,25 @@ def shared(line: str, number: int, seen: set[str]) -> Event | None:
     if "memory (MB)" in line and (match := _MEMORY.search(line)):
         reserved = match[2] is not None
         used = measured(match[2] if reserved else match[1])
-        return Memory(used / _MIB_PER_GIB, "reserved" if reserved else "allocated", number) if used else None
+        return Memory(used / _MIB_PER_GIB, "reserved" if reserved else "allocated") if used else None
     if any(text in line for text in _SAVED):
-        return Checkpoint(number)
+        return Mark.CHECKPOINT
     if any(text in line for text in _EVALUATED):
-        return Evaluation(number)
+        return Mark.EVALUATION
     if "rror" in line or "out of memory" in line or "exited with code" in line or "EXHAUSTED" in line:
         if _OUT_OF_MEMORY.search(line):
             return Failure("out-of-memory", line.strip()[:200], number)
         if _ERROR.search(line):
             return Failure("error", line.strip()[:200], number)
         return None
-    return _gpu_fact(line, number, seen)
+    return _gpu_fact(line, seen)
 
 
-def _gpu_fact(line: str, number: int, seen: set[str]) -> Fact | None:
+def _gpu_fact(line: str, seen: set[str]) -> Fact | None:
     if "gpu" not in seen and ("Instinct" in line or "NVIDIA" in line or "Tesla" in line) and (gpu := _GPU.search(line)):
         seen.add("gpu")
-        return Fact("gpu", gpu[1].strip(), number)
+        return Fact("gpu", gpu[1].strip())
     if "ranks" not in seen and "[rank" in line and (rank := _RANK.search(line)):
         seen.add("ranks")
-        return Fact("gpus", int(rank[1]), number)
+        return Fact("gpus", int(rank[1]))
     return None

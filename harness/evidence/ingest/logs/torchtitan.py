@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.evidence.ingest.logs.dialect import LLAMA, WORDS
 from harness.evidence.ingest.logs.dumps import DottedDump, renamed
-from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Event, Fact, Lines, Restart, Step
+from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Lines, Mark, Step
 from harness.evidence.ingest.logs.iteration_line import step
 from harness.evidence.ingest.logs.numbers import NUMBER, group, loss, measure, whole
 from harness.evidence.ingest.logs.shared_lines import shared
@@ -228,9 +228,9 @@ def events(lines: Lines) -> Iterator[Event]:
         elif settings := in_line(line):
             dump.add(settings, number)
         elif _read_mesh(line, stated):
-            yield Restart("a new start", number)
+            yield Mark.RESTART
         elif "Saving the checkpoint" in line or "Finished saving the checkpoint" in line:
-            yield Checkpoint(number)
+            yield Mark.CHECKPOINT
         elif not _read_setting(line, stated) and (event := shared(line, number, seen)) is not None:
             yield event
     yield from _gathered(stated, dump, seen, 0)
@@ -240,7 +240,7 @@ def _gathered(stated: dict[str, object], dump: DottedDump, seen: set[str], numbe
     """Yields the framework and the arguments that were gathered since the last step."""
     if "framework" not in seen:
         seen.add("framework")
-        yield Fact("framework", NAME, number)
+        yield Fact("framework", NAME)
     printed = dump.take()
     unread = tuple(("log", change) for change in str(stated.pop(_DONE_AS, "")).splitlines())
     count = printed.stated if printed else len(stated)

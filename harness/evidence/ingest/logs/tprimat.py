@@ -74,31 +74,31 @@ def _read_facts(document: Mapping[str, Any], name: str) -> Iterator[Event]:
     called = document.get("model_name")
     model = _MODELS.get(str(called or PurePath(name).stem.rpartition("_")[2]).lower(), called)
     if isinstance(model, str) and model:
-        yield Fact("model", model, 1)
+        yield Fact("model", model)
     strategies = (
         section(document, "parallelism_config").get("strategy_name"),
         section(document, "training_config").get("parallel_strategy"),
     )
     strategy = next((str(word) for word in strategies if str(word or "").lower() not in _NAMELESS), None)
     if strategy is not None:
-        yield Fact("strategy", strategy, 1)
+        yield Fact("strategy", strategy)
     gpu = section(document, "gpu_info")
     if isinstance(gpu.get("device_name"), str):
-        yield Fact("gpu", gpu["device_name"], 1)
+        yield Fact("gpu", gpu["device_name"])
     stated = (gpu.get("software_stack"), document.get("platform"))
     trainer = next((_TRAINERS[str(word)] for word in stated if str(word) in _TRAINERS), None)
     if "primus" in str(document.get("source", "")):
         trainer = "primus"
     if trainer is not None:
-        yield Fact("framework", trainer, 1)
+        yield Fact("framework", trainer)
     if isinstance(document.get("timestamp"), str):
-        yield Fact("date", document["timestamp"][:7], 1)
+        yield Fact("date", document["timestamp"][:7])
     config, metrics = section(document, "training_config"), section(document, "performance_metrics")
     batch, length = positive(config.get("global_batch_size")), positive(config.get("sequence_length"))
     rate, mean = positive(metrics.get("tokens_per_second")), positive(metrics.get("avg_step_time_seconds"))
     if batch and length and rate and mean and abs(batch * length / mean / rate - 1) > _CLOSE:
         text = f"tokens_per_second {rate:g} contradicts global_batch_size x sequence_length / avg_step_time"
-        yield Fact("note", f"{text} = {batch * length / mean:.6g}", 1)
+        yield Fact("note", f"{text} = {batch * length / mean:.6g}")
 
 
 def _peak_memory(document: Mapping[str, Any]) -> Iterator[Event]:
@@ -107,10 +107,10 @@ def _peak_memory(document: Mapping[str, Any]) -> Iterator[Event]:
         peak = positive(metrics.get(f"peak_memory_{kind}_gb"))
         if peak:
             has_peak = True
-            yield Memory(peak * _GB, kind, 1)
+            yield Memory(peak * _GB, kind)
     used = _step_memory(document)
     if used and not has_peak:
-        yield Memory(max(used) * _GB, "allocated", 1)
+        yield Memory(max(used) * _GB, "allocated")
 
 
 def _step_memory(document: Mapping[str, Any]) -> list[float]:
@@ -125,7 +125,7 @@ def _curves(document: Mapping[str, Any]) -> Iterator[Event]:
     rates = [positive(value) or 0.0 for value in _step_list(document, "learning_rates")]
     for name, values in (("learning rate", rates), ("memory", [value * _GB for value in _step_memory(document)])):
         if any(values):
-            yield Curve(name, tuple(values), 1)
+            yield Curve(name, tuple(values))
 
 
 def _steps(document: Mapping[str, Any]) -> Iterator[Event]:

@@ -41,9 +41,9 @@ def recognises(head: str) -> bool:
 def read(source: Source) -> Iterator[Event]:
     head = source.head()
     if gpu := _GPU.search(head):
-        yield Fact("gpu", gpu[1], 1)
+        yield Fact("gpu", gpu[1])
     if world := _WORLD.search(head):
-        yield Fact("gpus", int(world[1]), 1)
+        yield Fact("gpus", int(world[1]))
     device = _Device()
     steps: dict[int, float] = {}
     with source.text() as text:
@@ -54,7 +54,7 @@ def read(source: Source) -> Iterator[Event]:
         except (EOFError, OSError):
             source.truncated = True
     if steps and not device.optimized:
-        yield Fact("note", "no optimizer's kernel in the trace: its profiler steps may be parts of a step", 1)
+        yield Fact("note", "no optimizer's kernel in the trace: its profiler steps may be parts of a step")
         if len(steps) == 1:  # nothing shows that it comes again: chunks of a pipeline, a part of the accumulation
             steps.clear()
     for iteration in sorted(steps):
@@ -112,7 +112,6 @@ class _Device:
             busy_s=busy * _MICRO,
             communication_s=_union_length(start[collective], end[collective]) * _MICRO,
             exposed_s=(busy - other) * _MICRO,
-            line=1,
         )
 
 

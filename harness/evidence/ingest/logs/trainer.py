@@ -10,7 +10,7 @@ from typing import Any
 from harness.evidence.ingest.logs.clock import Clock, taken
 from harness.evidence.ingest.logs.dialect import Dialect
 from harness.evidence.ingest.logs.dumps import KeyedDump
-from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Evaluation, Event, Fact, Lines, Memory, Step
+from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Lines, Mark, Memory, Step
 from harness.evidence.ingest.logs.numbers import measure, measured, scaled, whole
 from harness.evidence.ingest.logs.shared_lines import shared
 
@@ -101,10 +101,10 @@ class Trainer:
                 match = None
             if match is not None:
                 if of.framework and self.once("framework"):
-                    yield Fact("framework", of.name, number)
+                    yield Fact("framework", of.name)
                 yield from self.arguments(number)
                 yield from self.step(match, line, number)
-            elif (described := _described_event(others, line, number)) is not None:
+            elif (described := _described_event(others, line)) is not None:
                 yield described
             elif (events := self.other(line, number)) is not None:
                 yield from events
@@ -119,20 +119,20 @@ class Trainer:
         return tuple((name, of.compiled(pattern)) for name, pattern in patterns.items() if pattern)
 
 
-def _described_event(others: Iterable[tuple[str, re.Pattern[str]]], line: str, number: int) -> Event | None:
+def _described_event(others: Iterable[tuple[str, re.Pattern[str]]], line: str) -> Event | None:
     """Returns the event of a line without a step that its dialect describes."""
     for name, pattern in others:
         if (match := pattern.search(line)) is None:
             continue
         if name == "checkpoint":
-            return Checkpoint(number)
+            return Mark.CHECKPOINT
         if name == "evaluation":
-            return Evaluation(number)
+            return Mark.EVALUATION
         if name == "gpus":
-            return Fact("gpus", int(match[1]), number)
+            return Fact("gpus", int(match[1]))
         kind, _, unit = name.partition("_")
         if used := _number(name, match[1]):
-            return Memory(used * _GIB[unit], kind, number)
+            return Memory(used * _GIB[unit], kind)
     return None
 
 
