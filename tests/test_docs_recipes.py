@@ -243,8 +243,8 @@ def test_a_dialect(tmp_path, monkeypatch) -> None:
     (tmp_path / "made-up.yaml").write_text(text, encoding="utf-8")
     (made,) = dialect.read_all(tmp_path)
     monkeypatch.setattr(registry, "LINES", (*registry.LINES, made))
-    monkeypatch.setattr(registry, "_MARKS", (*registry._MARKS, (made.MARKS, made)))
-    monkeypatch.setattr(registry, "_BY_NAME", {**registry._BY_NAME, made.NAME: made})
+    monkeypatch.setattr(registry, "_MARKS", (*registry._MARKS, (made.marks, made)))
+    monkeypatch.setattr(registry, "_BY_NAME", {**registry._BY_NAME, made.name: made})
     log = tmp_path / "train.log"
     lines = [f"[train] it={i} t=0.5{i % 10}s tok/s/gpu=9100 loss=2.31" for i in range(30)]
     source = Source(put(log, "\n".join(["starting", *lines, "[train] it=x t=s", ""])))

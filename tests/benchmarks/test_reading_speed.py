@@ -57,7 +57,7 @@ def test_the_time_of_a_line_grows_with_its_length(unit: str) -> None:
     for dialect in registry.LINES:
         one = best(lambda d=dialect: list(d.events([(1, short), (2, "end")])), 5)  # type: ignore[misc]
         long_one = best(lambda d=dialect: list(d.events([(1, long), (2, "end")])), 5)  # type: ignore[misc]
-        assert long_one < 600 * one + 0.05, dialect.NAME
+        assert long_one < 600 * one + 0.05, dialect.name
 
 
 def test_measured_runs_beside_their_yaml() -> None:

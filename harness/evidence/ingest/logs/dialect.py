@@ -17,7 +17,7 @@ from typing import Any
 
 from harness.evidence.ingest.logs.clock import CLOCK, SHORTEST, STAMP
 from harness.evidence.ingest.logs.dumps import CONFIGURATION
-from harness.evidence.ingest.logs.events import STEP, Event, Lines
+from harness.evidence.ingest.logs.events import Event, Lines
 from harness.evidence.ingest.logs.iteration_line import ITERATION
 from harness.evidence.ingest.logs.numbers import NUMBER, SCALED
 from projector.dataclass import dataclass
@@ -48,6 +48,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
 }
 
 
+#: What :meth:`Dialect.weigh` answers for a line with a step; 1 for another line of this trainer, 0 for foreign ones.
+STEP = 2
 FOLDER = Path(__file__).parent / "dialects"
 _MACROS = {
     "number": NUMBER,
@@ -106,12 +108,8 @@ class Dialect:
     rank: int = 0
 
     @property
-    def NAME(self) -> str:  # noqa: N802 - as modules have it
-        return self.name
-
-    @property
-    def MARKS(self) -> tuple[str, ...]:  # noqa: N802
-        """Returns texts of lines as :attr:`harness.evidence.ingest.logs.events.LineDialect.MARKS` says."""
+    def marks(self) -> tuple[str, ...]:
+        """Returns texts of which every line of this dialect holds at least one."""
         return (*self.steps, *self.hints)
 
     @cached_property
@@ -133,13 +131,13 @@ class Dialect:
         return re.compile(_MACRO.sub(lambda match: macros[match[1]], pattern)) if pattern else _NOTHING
 
     def weigh(self, line: str) -> int:
-        """Weighs a line as :meth:`harness.evidence.ingest.logs.events.LineDialect.weigh` says."""
+        """Returns 0 for a line of another dialect, 1 for a line of this one, 2 (:data:`STEP`) for a step."""
         if any(text in line and self.step_patterns[text].search(line) for text in self.steps):
             return STEP
         return int(any(text in line for text in self.hints))
 
     def events(self, lines: Lines) -> Iterator[Event]:
-        """Yields events as :meth:`harness.evidence.ingest.logs.events.LineDialect.events` says."""
+        """Yields events in the order of the log. Never raises for any text."""
         module, _, name = self.hook.partition(":")
         reader: Any = getattr(import_module(f"harness.evidence.ingest.logs.{module}"), name)
         stream: Iterator[Event] = reader(self).read(lines) if isinstance(reader, type) else reader(lines)

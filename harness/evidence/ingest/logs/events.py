@@ -115,29 +115,6 @@ Event: TypeAlias = Step | Arguments | Mark | Memory | Timers | Curve | Fact | Fa
 
 Lines: TypeAlias = Iterable[tuple[int, str]]
 
-#: What :meth:`LineDialect.weigh` answers for a line with a step; 1 for another line of this trainer, 0 for foreign ones.
-STEP = 2
-
-
-class LineDialect(Protocol):
-    """A module or a class of this shape is a dialect; :mod:`harness.evidence.ingest.logs.registry` lists them."""
-
-    @property
-    def NAME(self) -> str: ...  # noqa: N802 - a constant of a module
-
-    @property
-    def MARKS(self) -> tuple[str, ...]:  # noqa: N802
-        """Returns texts of which every line of this dialect holds at least one."""
-        ...
-
-    def weigh(self, line: str) -> int:
-        """Returns 0 for a line of another dialect, 1 for a line of this one, 2 (:data:`STEP`) for a step."""
-        ...
-
-    def events(self, lines: Lines) -> Iterator[Event]:
-        """Yields events in the order of the log. Never raises for any text."""
-        ...
-
 
 class DocumentDialect(Protocol):
     NAME: str

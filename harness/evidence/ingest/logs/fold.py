@@ -62,22 +62,27 @@ def _speeds_differ(record: Logged, one: int, other: int) -> bool:
 
 def _of_starts(record: Logged, group: list[int], memory: Mapping[int, Mapping[str, float]], index: int) -> Logged:
     in_group: npt.NDArray[np.bool_] = np.isin(record.segment, group)
-    peaks: dict[str, float] = {}
-    for start in group:
-        for kind, gib in memory.get(start, {}).items():
-            peaks[kind] = max(peaks.get(kind, 0.0), gib)
     note = f"start {index} of several in one file, each at another speed: the file prints no arguments for it alone"
     columns = {name: getattr(record, name)[in_group] for name in COLUMNS}
     columns["segment"] = columns["segment"] - columns["segment"][0]
     return replace(
         record,
         name=f"{record.name} start {index}".strip(),
-        memory=peaks,
+        memory=_largest(memory.get(start, {}) for start in group),
         memory_ratio=None,
         timers={},
         notes=[*record.notes, note],
         **columns,
     )
+
+
+def _largest(peaks: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Returns the largest GiB of each kind of memory."""
+    largest: dict[str, float] = {}
+    for used in peaks:
+        for kind, gib in used.items():
+            largest[kind] = max(largest.get(kind, 0.0), gib)
+    return largest
 
 
 _BASES = ("seconds", "tokens", "samples")
@@ -115,11 +120,7 @@ class _Builder:
     def __init__(self, clock: Callable[[int], float]) -> None:
         self.record = Logged()
         self.clock = clock
-        self.rows = 0
-        self._iteration, self._value = array("q"), array("d")
-        self._tokens, self._tflops, self._loss = array("f"), array("f"), array("f")
-        self._batch, self._flags = array("i"), array("B")
-        self._segment, self._config, self._clock = array("h"), array("h"), array("d")
+        self._columns: dict[str, array[Any]] = {name: array(np.dtype(kind).char) for name, kind in COLUMNS.items()}
         self._pending = 0
         self._start, self._conf = 0, -1
         self._fresh = True
@@ -128,28 +129,26 @@ class _Builder:
         self._basis = -1
         self._mean = False
 
+    @property
+    def rows(self) -> int:
+        return len(self._columns["value"])
+
     def step(self, step: Step) -> None:
         basis, value = _value(step)
         if value is None or not 0 < value < 1e12 or (self._basis >= 0 and basis != self._basis):
             return
         self._basis = basis
         self._check_order(step.iteration)
-        if self.rows and self._iteration[-1] == step.iteration and self._segment[-1] == self._start:
+        columns, batch = self._columns, step.global_batch_size or 0
+        if self.rows and columns["iteration"][-1] == step.iteration and columns["segment"][-1] == self._start:
             self.record.repeated += 1
-            self.record.conflicts += abs(value / self._value[-1] - 1) > _SAME
+            self.record.conflicts += abs(value / columns["value"][-1] - 1) > _SAME
             self._pop()
-        self._iteration.append(step.iteration)
-        self._value.append(value)
-        self._tokens.append(step.tokens_per_s if step.tokens_per_s is not None else _NOTHING)
-        self._tflops.append(step.tflops if step.tflops is not None else _NOTHING)
-        self._loss.append(step.loss if step.loss is not None else _NOTHING)
-        batch = step.global_batch_size
-        self._batch.append(batch if batch is not None and batch < 2**31 else 0)
-        self._flags.append(self._pending | (SKIPPED if step.skipped else 0))
-        self._segment.append(self._start)
-        self._config.append(self._conf)
-        self._clock.append(self.clock(step.line))
-        self.rows += 1
+        figures = (_NOTHING if figure is None else figure for figure in (step.tokens_per_s, step.tflops, step.loss))
+        flags = self._pending | (SKIPPED if step.skipped else 0)
+        row = (step.iteration, value, *figures, batch if batch < 2**31 else 0, flags, self._start, self._conf)
+        for column, entry in zip(columns.values(), (*row, self.clock(step.line)), strict=True):
+            column.append(entry)
         self._pending = 0
         self._fresh = False
         self._mean = step.mean
@@ -170,17 +169,14 @@ class _Builder:
     def _memory(self, kind: str, gib: float) -> None:
         """Keeps memory peaks by argument dump: a start under other arguments has its own."""
         if 0 < gib < 1e6:
-            used = self._used.setdefault((self._conf, self._start), {})
-            used[kind] = max(used.get(kind, 0.0), gib)
+            at = self._conf, self._start
+            self._used[at] = _largest((self._used.get(at, {}), {kind: gib}))
 
     def _pop(self) -> None:
         """Drops the last row, so that the last print of a step counts; flags of events before the first print stay."""
-        self._pending |= self._flags[-1] & ~SKIPPED
-        for column in (self._iteration, self._value, self._tokens, self._tflops, self._loss, self._batch):
+        self._pending |= self._columns["flags"][-1] & ~SKIPPED
+        for column in self._columns.values():
             column.pop()
-        for column in (self._flags, self._segment, self._config, self._clock):
-            column.pop()
-        self.rows -= 1
 
     def _check_order(self, iteration: int) -> None:
         """Begins a new start where a step number falls far behind the highest."""
@@ -232,11 +228,11 @@ class _Builder:
 
     def _first_alone(self) -> bool:
         """Tells whether a run logged its first step alone: that step compiles, allocates and connects."""
-        return self.rows == 1 and self._iteration[0] in (0, 1) and not self._mean
+        return self.rows == 1 and self._columns["iteration"][0] in (0, 1) and not self._mean
 
     def by_start(self) -> dict[int, dict[str, float]]:
         """Returns the memory peaks under the last arguments, by start."""
-        last = int(self.record.config[-1]) if self.rows else self._conf
+        last = self._columns["config"][-1] if self.rows else self._conf
         return {start: peaks for (conf, start), peaks in self._used.items() if conf == last}
 
     def _timers(self, event: Timers) -> None:
@@ -256,23 +252,9 @@ class _Builder:
             record.steady = False
             record.notes.append("the only step logged is the first of the run: warm-up, not its speed")
         record.basis = _BASES[max(self._basis, 0)]
-        columns: tuple[tuple[str, Any, Any], ...] = (
-            ("iteration", self._iteration, np.int64),
-            ("value", self._value, np.float64),
-            ("tokens", self._tokens, np.float32),
-            ("tflops", self._tflops, np.float32),
-            ("loss", self._loss, np.float32),
-            ("batch", self._batch, np.int32),
-            ("flags", self._flags, np.uint8),
-            ("segment", self._segment, np.int16),
-            ("config", self._config, np.int16),
-            ("clock", self._clock, np.float64),
-        )
-        for name, column, kind in columns:
-            setattr(record, name, np.frombuffer(column, kind) if self.rows else np.empty(0, kind))
-        for peaks in self.by_start().values():
-            for kind, gib in peaks.items():
-                record.memory[kind] = max(record.memory.get(kind, 0.0), gib)
+        for name, column in self._columns.items():
+            setattr(record, name, np.asarray(column))
+        record.memory = _largest(self.by_start().values())
         _drop_repeated_prints(record)
         return record
 

@@ -6,20 +6,20 @@ Only keys whose unit is known are taken: a bare ``time`` may be anything, and a 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness.evidence.ingest.logs.clock import Clock, seconds_of
-from harness.evidence.ingest.logs.dialect import Dialect
-from harness.evidence.ingest.logs.events import STEP, Event, Fact, Lines, Mark
+from harness.evidence.ingest.logs.dialect import STEP, Dialect
+from harness.evidence.ingest.logs.events import Event, Fact, Lines, Mark
+from harness.evidence.ingest.logs.jsonstream import mapping_of
 from harness.evidence.ingest.logs.numbers import counted, finite
 from harness.evidence.ingest.logs.trainer import Trainer
+from projector.dataclass import dataclass
 from projector.io.files import read_yaml
 
 NAME = "history"
-MARKS = ("{", "step", "iteration", "Step")
 
 _TOLD = read_yaml(Path(__file__).with_name("history.yaml"))
 #: Keys of a record; of several that mean the same the first that it has.
@@ -39,18 +39,20 @@ _LONGEST = 20_000
 Row = Mapping[str, object]
 
 
-def weigh(line: str) -> int:
-    """Weighs a line as :meth:`harness.evidence.ingest.logs.events.LineDialect.weigh` says."""
-    row = _parsed_record(line) or dict.fromkeys(_header(line), 1.0)
-    return STEP if row and not _RUNS & row.keys() and _has_time(row) else 0
+@dataclass(frozen=True, kw_only=True)
+class HistoryDialect(Dialect):
+    """Records of any trainer: what they hold tells a step, and no pattern does."""
+
+    name: str = NAME
+    hints: tuple[str, ...] = ("{", "step", "iteration", "Step")
+    hook: str = "history:History"
+
+    def weigh(self, line: str) -> int:
+        row = _parsed_record(line) or dict.fromkeys(_header(line), 1.0)
+        return STEP if row and not _RUNS & row.keys() and _has_time(row) else 0
 
 
-def events(lines: Lines) -> Iterator[Event]:
-    """Yields events as :meth:`harness.evidence.ingest.logs.events.LineDialect.events` says."""
-    return _History(Dialect(name=NAME)).read(lines)
-
-
-class _History(Trainer):
+class History(Trainer):
     def __init__(self, of: Dialect) -> None:
         super().__init__(of)
         self.columns: list[str] = []
@@ -115,11 +117,8 @@ class _History(Trainer):
 
 def _parsed_record(line: str) -> dict[str, object] | None:
     """Parses the record of a line and flattens what it nests one level deep; returns None where the line is no record."""
-    if line.lstrip()[:1] != "{" or len(line) > _LONGEST:
-        return None
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
+    row = mapping_of(line) if line.lstrip()[:1] == "{" and len(line) <= _LONGEST else None
+    if row is None:
         return None
     inner = [value for value in row.values() if isinstance(value, dict)]
     return {key: value for part in (row, *inner) for key, value in part.items() if not isinstance(value, dict | list)}

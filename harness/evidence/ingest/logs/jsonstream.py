@@ -1,4 +1,5 @@
-"""Elements of one JSON array inside a document of any size, decoded one after the other from a text stream."""
+"""JSON as logs hold it: a mapping in a line, or the elements of one array inside a document of any size, decoded one
+after the other from a text stream."""
 
 from __future__ import annotations
 
@@ -10,6 +11,15 @@ _CHUNK = 2**20  # characters read at a time
 _LARGEST = 8 * 2**20  # characters of one element: more is a broken document
 _MOST_REPAIRS = 100  # broken elements that are skipped before reading ends
 _BETWEEN = " \t\r\n,"
+
+
+def mapping_of(text: str) -> dict[str, Any] | None:
+    """Returns the mapping that a text is as JSON; None for any other text."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def elements(text: IO[str], key: str) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 
 import numpy as np
@@ -11,8 +12,11 @@ from harness.evidence.ingest.logs.events import Arguments, Failure, Kernels
 from projector.dataclass import dataclass
 
 SKIPPED, AFTER_CHECKPOINT, AFTER_EVALUATION = 1, 2, 4  # bits of :attr:`Logged.flags`
-#: The columns of a record, one entry a logged step.
-COLUMNS = ("iteration", "value", "tokens", "tflops", "loss", "batch", "flags", "segment", "config", "clock")
+#: The columns of a record, one entry a logged step, with their types.
+COLUMNS: Mapping[str, type[np.generic]] = {
+    "iteration": np.int64, "value": np.float64, "tokens": np.float32, "tflops": np.float32, "loss": np.float32,
+    "batch": np.int32, "flags": np.uint8, "segment": np.int16, "config": np.int16, "clock": np.float64,
+}  # fmt: skip
 
 
 @dataclass

@@ -7,7 +7,7 @@ decides the units). Evaluations are timed apart.
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field
@@ -15,6 +15,7 @@ from typing import Any
 
 from harness.evidence.ingest.logs.dialect import WORDS
 from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Failure, Lines, Mark, Step
+from harness.evidence.ingest.logs.jsonstream import mapping_of
 from harness.evidence.ingest.logs.mllog_readings import Rate, Readings, decide, numbers_of
 from harness.evidence.ingest.logs.numbers import positive, real, whole
 from projector.dataclass import dataclass
@@ -26,7 +27,6 @@ LAUNCH = ":::DLPAL"
 _CONFIGURATION = re.compile(
     r"_([0-9]{1,5})x([0-9]{1,3})x([0-9]{1,5})xtp([0-9]{1,3})pp([0-9]{1,3})cp([0-9]{1,3})(?![0-9])"
 )
-_LONGEST_NAME = 100_000  # characters of a record
 _GPU = re.compile(
     r"(?<![A-WYZa-wyz])(?:GB?[23]00|[ABH][123]00|H800|V100|L40S?|MI[0-9]{3}[A-Z]?)"
     r"(?:[-_ ](?:SXM[0-9]?|PCIE|PCIe|NVL))?(?![0-9])"
@@ -41,14 +41,7 @@ _CHIPS = re.compile(r"^(?:gaudi|tpu-v[0-9][a-z]{0,3})-([0-9]{1,6})$")
 def system(line: str) -> Iterator[Fact]:
     """Yields the facts of the system record about the GPUs: their number and their name."""
     start, end = line.find("{"), line.rfind("}")
-    if not 0 <= start < end < _LONGEST_NAME:
-        return
-    try:
-        record = json.loads(line[start : end + 1])
-    except (ValueError, RecursionError):
-        return
-    if not isinstance(record, Mapping):
-        return
+    record = (mapping_of(line[start : end + 1]) if 0 <= start < end < _LONGEST else None) or {}
     name = record.get("accelerator_model_name")
     if not isinstance(name, str) or "No devices" in name:
         return  # taken on a machine without its GPUs: its counts are none of theirs
@@ -95,7 +88,7 @@ NAME = "mllog"
 
 _MARK = ":::MLLOG"
 _TIMES = ("train_step_time", "train_step_timing", "train_step_timing in s")
-_LONGEST = 100_000  # characters of one entry
+_LONGEST = 100_000  # characters of one entry or record
 _MOST = 200_000  # readings kept of one kind
 
 
@@ -113,19 +106,10 @@ def events(lines: Lines) -> Iterator[Event]:
         if start < 0 or (text := line[start + len(_MARK) :].strip()) == before:
             continue  # another rank's print of the same entry
         before = text
-        if (entry := _entry(text)) is not None:
+        entry = mapping_of(text) if len(text) <= _LONGEST else None
+        if entry is not None and isinstance(entry.get("key"), str):
             yield from run.feed(entry, number)
     yield from run.end()
-
-
-def _entry(text: str) -> Mapping[str, Any] | None:
-    if len(text) > _LONGEST:
-        return None
-    try:
-        entry = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return entry if isinstance(entry, Mapping) and isinstance(entry.get("key"), str) else None
 
 
 @dataclass
@@ -167,12 +151,11 @@ class _Run:
     def machines(self, facts: Iterator[Fact]) -> Iterator[Event]:
         """Yields facts of the system record and of the platform's name; of two GPU counts the first stands, with a doubt."""
         for fact in facts:
-            if fact.key == "gpus" and self.gpus and fact.value != self.gpus:
-                yield Fact("note", f"{self.gpus} GPUs by the system record, {fact.value} by the platform's name")
-                continue
-            if fact.key == "gpus" and isinstance(fact.value, int):
-                self.gpus = fact.value
-            yield fact
+            if fact.key == "gpus":
+                self.gpus = self.gpus or int(fact.value)
+            denied = fact.key == "gpus" and fact.value != self.gpus
+            doubt = f"{self.gpus} GPUs by the system record, {fact.value} by the platform's name"
+            yield Fact("note", doubt) if denied else fact
 
     def _begin_run(self) -> Iterator[Event]:
         """Starts a new count at a second run in the file, whose steps are cut like a restart's."""
@@ -225,9 +208,8 @@ class _Run:
     def _parallel_sizes(self) -> dict[str, object]:
         """Returns the sizes of the configuration's name, where they make up the logged batch."""
         sizes = dict(self.layout)
-        samples, model = sizes.pop("samples", 0), 1
-        for size in [value for name, value in sizes.items() if name != "world_size"]:
-            model *= size
+        samples = sizes.pop("samples", 0)
+        model = math.prod(value for name, value in sizes.items() if name != "world_size")
         batch = self.stated.get("global_batch_size")
         fits = model > 0 and samples > 0 and batch == samples * sizes.get("world_size", 0) / model
         return {**sizes} if fits else {}

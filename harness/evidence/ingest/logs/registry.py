@@ -6,16 +6,18 @@ from collections import Counter
 from collections.abc import Iterator
 from types import MappingProxyType
 
-from harness.evidence.ingest.logs import dialect, foreign, history, megatron, tprimat, trace
-from harness.evidence.ingest.logs.events import STEP, DocumentDialect, Event, LineDialect
+from harness.evidence.ingest.logs import foreign, history, megatron, tprimat, trace
+from harness.evidence.ingest.logs.dialect import STEP, Dialect, read_all
+from harness.evidence.ingest.logs.events import DocumentDialect, Event
+from harness.evidence.ingest.logs.history import HistoryDialect
 from harness.evidence.ingest.logs.source import Source
 
 DOCUMENTS: tuple[DocumentDialect, ...] = (tprimat, trace)
 #: Where a line is of two, the first is the more special one.
-LINES: tuple[LineDialect, ...] = (*dialect.read_all(), history)
-NAMES = (*(each.NAME for each in LINES), *(document.NAME for document in DOCUMENTS))
-_BY_NAME = MappingProxyType({each.NAME: each for each in LINES})
-_MARKS = tuple((each.MARKS, each) for each in LINES)
+LINES: tuple[Dialect, ...] = (*read_all(), HistoryDialect())
+_BY_NAME = MappingProxyType({each.name: each for each in LINES})
+NAMES = (*_BY_NAME, *(document.NAME for document in DOCUMENTS))
+_MARKS = tuple((each.marks, each) for each in LINES)
 #: A trainer that prints the lines of those it is built on, too: its own other lines tell it.
 _BUILT_ON = MappingProxyType({megatron.NEOX: (megatron.NAME, megatron.DEEPSPEED)})
 _NEARLY = 0.9
@@ -28,7 +30,7 @@ def is_document(head: str) -> bool:
     return (
         any(each.recognises(head) for each in DOCUMENTS)
         or any(mark in head for mark in foreign.DOCUMENTS)
-        or STEP in (_BY_NAME["hf-trainer"].weigh(first), history.weigh(first))
+        or STEP in (_BY_NAME[name].weigh(first) for name in ("hf-trainer", history.NAME))
     )
 
 
@@ -43,18 +45,13 @@ def detect(source: Source) -> str | None:
     others: Counter[str] = Counter()
     remaining = _WINDOW
     for _, line in source.lines():
-        for hints, candidate in _MARKS:
-            for hint in hints:
-                if hint in line:
-                    break
-            else:
-                continue
-            weight = candidate.weigh(line)
+        for marks, candidate in _MARKS:
+            weight = candidate.weigh(line) if any(map(line.__contains__, marks)) else 0
             if weight == STEP:
-                steps[candidate.NAME] += 1
+                steps[candidate.name] += 1
                 break
             if weight:
-                others[candidate.NAME] += 1
+                others[candidate.name] += 1
         remaining -= bool(steps)
         if remaining < 0:
             break
@@ -65,18 +62,15 @@ def detect(source: Source) -> str | None:
 def _leading(counts: Counter[str]) -> str | None:
     """Returns the first of :data:`LINES` with nearly most lines: one line more of another may be that the log was cut."""
     least = _NEARLY * max(counts.values(), default=0)
-    return next((known.NAME for known in LINES if counts[known.NAME] >= least), None) if counts else None
+    return next((known.name for known in LINES if counts[known.name] >= least), None) if counts else None
 
 
 def events_of(source: Source, name: str) -> Iterator[Event]:
-    """Yields the events of a log in the dialect ``name``."""
-    for document in DOCUMENTS:
-        if name == document.NAME:
-            return document.read(source)
-    return _events_with_task(_BY_NAME[name], source)
-
-
-def _events_with_task(spoken: LineDialect, source: Source) -> Iterator[Event]:
+    """Yields the events of a log in the dialect ``name``; last what other task than a language model its lines tell."""
+    document = next((each for each in DOCUMENTS if name == each.NAME), None)
+    if document is not None:
+        yield from document.read(source)
+        return
     tasks: list[Event] = []
-    yield from spoken.events(foreign.watched(source.lines(), tasks))
+    yield from _BY_NAME[name].events(foreign.watched(source.lines(), tasks))
     yield from tasks

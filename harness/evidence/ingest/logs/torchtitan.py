@@ -8,6 +8,7 @@ make another model.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -258,10 +259,7 @@ def _read_mesh(line: str, stated: dict[str, object]) -> bool:
         return False
     degrees = {name: int(size) for name, size in _DEGREE.findall(mesh[1])}
     stated.update({_MESH_WORDS[name]: size for name, size in degrees.items() if name in _MESH_WORDS})
-    world = 1
-    for name in ("pp", "dp_replicate", "dp_shard", "cp", "tp"):
-        world *= degrees.get(name, 1)
-    stated["world_size"] = world
+    stated["world_size"] = math.prod(degrees.get(name, 1) for name in ("pp", "dp_replicate", "dp_shard", "cp", "tp"))
     return True
 
 
