@@ -21,26 +21,23 @@ from projector.errors import NO_FILE, InputError, Problem
 #: ``PRAGMA application_id``: "hist"; tells a store from any other file of SQLite.
 APPLICATION = 0x68697374
 
-#: ``STEPS[n]``: from version n to n + 1. ``item``: a row or the facts of a run, as JSON, kept once for all recordings that
-#: share it. ``recording.body``: the recording, and the numbers of its items in order. ``hash``: of the body beside it.
-STEPS: tuple[tuple[str, ...], ...] = (
-    (
-        "CREATE TABLE recording (id INTEGER PRIMARY KEY, hash TEXT NOT NULL, body TEXT NOT NULL)",
-        "CREATE TABLE item (id INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
-        # for people with a shell of SQLite: every recorded row with its recording
-        """CREATE VIEW recorded_row AS SELECT recording.id AS recording,
-            json_extract(recording.body, '$.recording.recorded') AS recorded,
-            json_extract(recording.body, '$.recording.revision') AS revision,
-            json_extract(item.body, '$.suite') AS suite, json_extract(item.body, '$.run_id') AS run_id,
-            json_extract(item.body, '$.predictor') AS predictor, json_extract(item.body, '$.fit') AS fit,
-            json_extract(item.body, '$.error') AS error, item.body AS body
-            FROM recording, json_each(recording.body, '$.rows') AS place JOIN item ON item.id = place.value""",
-    ),
+VERSION = 1
+#: The tables of this version. ``item``: a row or the facts of a run, as JSON, kept once for all recordings that share it.
+#: ``recording.body``: the recording, and the numbers of its items in order. ``hash``: of the body beside it.
+_TABLES = (
+    "CREATE TABLE recording (id INTEGER PRIMARY KEY, hash TEXT NOT NULL, body TEXT NOT NULL)",
+    "CREATE TABLE item (id INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+    # for people with a shell of SQLite: every recorded row with its recording
+    """CREATE VIEW recorded_row AS SELECT recording.id AS recording,
+        json_extract(recording.body, '$.recording.recorded') AS recorded,
+        json_extract(recording.body, '$.recording.revision') AS revision,
+        json_extract(item.body, '$.suite') AS suite, json_extract(item.body, '$.run_id') AS run_id,
+        json_extract(item.body, '$.predictor') AS predictor, json_extract(item.body, '$.fit') AS fit,
+        json_extract(item.body, '$.error') AS error, item.body AS body
+        FROM recording, json_each(recording.body, '$.rows') AS place JOIN item ON item.id = place.value""",
+    f"PRAGMA application_id = {APPLICATION}",
+    f"PRAGMA user_version = {VERSION}",
 )
-
-VERSION = len(STEPS)
-
-
 _WAIT = 60.0  # seconds for another writer to finish: a recording takes less than one
 _EXPECTED = "a store of history that `harness run --record` wrote"
 _RUN_OWN = ("seconds_to_project",)  # differs from one run of the same code to the next
@@ -59,12 +56,13 @@ def check(path: Path) -> None:
 
 
 def append(path: Path, recording: Recording, rows: Sequence[Row], facts: Mapping[str, RunFacts]) -> None:
-    """Adds one evaluation; makes the store where there is none, and brings an older one to this version."""
+    """Adds one evaluation; makes the store where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with _opened(path, create=True) as store:
         store.execute("BEGIN IMMEDIATE")
         try:
-            _make_tables(store, path)
+            for statement in () if _version(store, path) else _TABLES:
+                store.execute(statement)
             _insert(store, recording, rows, facts)
             store.execute("COMMIT")
         except BaseException:
@@ -76,9 +74,9 @@ def append(path: Path, recording: Recording, rows: Sequence[Row], facts: Mapping
 def read(path: Path, fit: str = "") -> tuple[Recorded, ...]:
     """Returns all recordings in the order in which they were written, each with its rows (of one ``fit``, if stated)."""
     with _opened(path) as store:
-        _upgrade(store, path)
         store.execute("BEGIN")  # all reads see one state
-        _version(store, path, whole=True)
+        if not _version(store, path, whole=True):
+            raise _wrong(path, "an empty file", _EXPECTED)
         bodies = [_checked(*record) for record in store.execute("SELECT hash, body FROM recording ORDER BY id")]
         for body in bodies:
             if body["row_schema"] > SCHEMA_VERSION:
@@ -184,28 +182,6 @@ def _version(store: sqlite3.Connection, path: Path, *, whole: bool = False) -> i
     if whole and (report := store.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
         raise sqlite3.DatabaseError(str(report))
     return int(version)
-
-
-def _upgrade(store: sqlite3.Connection, path: Path) -> None:
-    """Brings an older store to the tables of this version; an empty file is refused."""
-    version = _version(store, path)
-    if not version:
-        raise _wrong(path, "an empty file", _EXPECTED)
-    if version < VERSION:
-        store.execute("BEGIN IMMEDIATE")
-        _make_tables(store, path)
-        store.execute("COMMIT")
-
-
-def _make_tables(store: sqlite3.Connection, path: Path) -> None:
-    """Makes the tables of this version, from whatever version there is; inside the transaction of the caller."""
-    version = _version(store, path)
-    for step in STEPS[version:]:
-        for statement in step:
-            store.execute(statement)
-    if version < VERSION:
-        store.execute(f"PRAGMA application_id = {APPLICATION}")
-        store.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _wrong(path: Path, found: str, expected: str) -> InputError:

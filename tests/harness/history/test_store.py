@@ -148,20 +148,6 @@ def test_a_newer_store_and_newer_rows_are_refused_by_version(tmp_path, of_errors
     refusal(store.append, path, one.recording, one.rows, one.facts, match="a newer harness wrote this store")
 
 
-def test_an_older_store_is_brought_up(tmp_path, of_errors: Versions, monkeypatch) -> None:
-    path = tmp_path / "h"
-    one, two = of_errors({"a": 0.1}, {"a": 0.2})
-    store.append(path, one.recording, one.rows, one.facts)
-    monkeypatch.setattr(store, "STEPS", (*store.STEPS, ("ALTER TABLE recording ADD COLUMN note TEXT",)))
-    monkeypatch.setattr(store, "VERSION", store.VERSION + 1)
-    assert len(store.read(path)) == 1
-    store.append(path, two.recording, two.rows, two.facts)
-    assert len(store.read(path)) == 2
-    with sqlite3.connect(path) as opened:
-        assert opened.execute("PRAGMA user_version").fetchone() == (store.VERSION,)
-        opened.execute("SELECT note FROM recording")
-
-
 @pytest.mark.parametrize("seed", range(60))
 def test_a_damaged_store_is_one_mistake_or_what_was_written(tmp_path, of_errors: Versions, seed: int) -> None:
     path = tmp_path / "h"
