@@ -35,12 +35,11 @@ def contradiction(step_seconds: float, tgs: float, gpus: int, tokens: int) -> st
 
 def _rounding(*figures: float) -> float:
     """Returns the relative error that rounding to the printed digits may have made, summed over all ``figures``."""
-    return sum(0.5 * 10.0 ** -_decimals(value) / value for value in figures)
+    return sum(0.5 * 10.0 ** -_decimals(f"{value:.6g}") / value for value in figures)
 
 
-def _decimals(value: float) -> int:
-    text = f"{value:.6g}"
-    return len(text.partition(".")[2]) if "." in text and "e" not in text else 0
+def _decimals(text: str) -> int:
+    return 0 if "e" in text else len(text.partition(".")[2])
 
 
 _USUAL_MFU = (0.02, 0.75)
@@ -64,14 +63,11 @@ def utilisation(mfu: float, run: MeasuredRun) -> str:
         (1e3, f"in milliseconds, taken for seconds? {seconds / 1e3:.4g} s would be"),
         (1e6, f"in microseconds, taken for seconds? {seconds / 1e6:.4g} s would be"),
     )
-    rates = (
-        (
-            1 / gpus if gpus > 1 else 0.0,
-            f"the rate of all {gpus} GPUs, taken for that of one? {tgs / gpus:.5g} would be",
-        ),
-        (float(gpus if gpus > 1 else 0), f"the rate of one GPU, divided by {gpus} again? {tgs * gpus:.5g} would be"),
-        (1e3, f"in thousands of tokens? {tgs * 1e3:.5g} would be"),
+    shared = (
+        (1 / gpus, f"the rate of all {gpus} GPUs, taken for that of one? {tgs / gpus:.5g} would be"),
+        (float(gpus), f"the rate of one GPU, divided by {gpus} again? {tgs * gpus:.5g} would be"),
     )
+    rates = (*(shared if gpus > 1 else ()), (1e3, f"in thousands of tokens? {tgs * 1e3:.5g} would be"))
     for factor, words in rates + times if stated_rate else times:
         if _USUAL_MFU[0] <= mfu * factor <= _USUAL_MFU[1]:
             return f": {words} {percent(mfu * factor)}"

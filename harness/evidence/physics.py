@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from functools import lru_cache
@@ -34,28 +35,12 @@ _COMMON_FORMULA = "megatron-2025-04"
 def flops_per_token(run: MeasuredRun, seconds_per_flop: float, believed: tuple[float, float]) -> tuple[float, float]:
     """Returns (least, most) FLOP a token over all formulas; by one formula alone where its MFU lies in ``believed``: then
     the least of all is not above ``believed``, nor the most below. ``seconds_per_flop`` turns FLOP a token into an MFU."""
-    common, (low, high) = _common_count(run), believed
-    if low <= common * seconds_per_flop <= high:
-        return common, common
+    low, high = believed
+    with suppress(Unsupported, ArithmeticError):
+        common = flops.flops_per_token(run.workload, _COMMON_FORMULA)
+        if low <= common * seconds_per_flop <= high:
+            return common, common
     return _all_counts(run.workload)
-
-
-_RECENT: dict[tuple[int, int, int, str, str], tuple[MeasuredRun, float]] = {}
-_MOST_RECENT = 1024
-
-
-def _common_count(run: MeasuredRun) -> float:
-    """Returns FLOP a token by one formula. Rows of a table share model and recipe objects, looked up by identity."""
-    key = (id(run.model), id(run.recipe), run.gpus, run.stack.framework, run.stack.date)
-    if key not in _RECENT:
-        if len(_RECENT) >= _MOST_RECENT:
-            _RECENT.clear()
-        try:
-            count = flops.flops_per_token(run.workload, _COMMON_FORMULA)
-        except (Unsupported, ArithmeticError):
-            count = 0.0
-        _RECENT[key] = (run, count)  # the run keeps both objects, so that no other gets their identity
-    return _RECENT[key][1]
 
 
 @lru_cache(maxsize=4096)
@@ -63,12 +48,10 @@ def _all_counts(workload: Workload) -> tuple[float, float]:
     """Returns (least, most) FLOP a token over all formulas; zeros where none covers the model or the workload is invalid."""
     if workload.model.unsupported or validate.problems(workload):
         return 0.0, 0.0
-    counts = []
+    counts: list[float] = []
     for formula in flops.formulas():
-        try:
+        with suppress(Unsupported):
             counts.append(flops.flops_per_token(workload, formula))
-        except Unsupported:
-            continue
     if not counts:
         return 0.0, 0.0
     return min(counts) * (_FROZEN_SHARE if workload.recipe.lora else 1.0), max(counts)
@@ -144,10 +127,7 @@ def _findings(run: MeasuredRun) -> Iterator[Finding]:
         yield from contradictions
         if contradictions:
             return  # which of the figures is wrong nobody knows
-        if gpu is not None:
-            yield from _utilisation(run, gpu)
-        elif run.gpu not in _NOMINAL:
-            yield from _above_every_peak(run)
+        yield from _utilisation(run, gpu)
 
 
 def _numbers(run: MeasuredRun) -> Iterator[Finding]:
@@ -245,37 +225,24 @@ def _contradiction(run: MeasuredRun) -> Iterator[Finding]:
         yield True, words
 
 
-def _utilisation(run: MeasuredRun, gpu: Gpu) -> Iterator[Finding]:
+def _utilisation(run: MeasuredRun, gpu: Gpu | None) -> Iterator[Finding]:
     """Finds an impossible or unusual MFU by the least and the most FLOP that any framework counts, so that no way of
-    counting alone makes the finding."""
+    counting alone makes the finding; for a run whose GPU is not stated, one that is impossible on every known GPU."""
     tgs = run.measured.tgs
-    if not tgs or run.model is None or run.recipe is None:
+    if not tgs or run.model is None or run.recipe is None or (gpu is None and run.gpu):
         return
-    rate = _rate(gpu, run.recipe.precision)
+    precision = run.recipe.precision
+    rate, name = max((_rate(each, precision), each.name) for each in ((gpu,) if gpu else _all_gpus()))
     if not rate:
         return
     least, most = flops_per_token(run, tgs / rate, BOUNDS.mfu)
     low, high = least * tgs / rate, most * tgs / rate
     lowest, highest = BOUNDS.mfu
-    peak = f"of the {run.recipe.precision} peak of {gpu.name} ({rate / 1e12:.4g} TFLOP/s)"
+    peak = f"of the {precision} peak of {'' if gpu else 'the fastest GPU known, '}{name} ({rate / 1e12:.4g} TFLOP/s)"
     if low > highest:
         yield True, f"{_stated_figure(run)} means {agreement.percent(low)} {peak}{agreement.utilisation(low, run)}"
-    elif 0 < high < lowest:
+    elif gpu and 0 < high < lowest:
         yield False, f"{_stated_figure(run)} means {agreement.percent(high)} {peak}{agreement.utilisation(high, run)}"
-
-
-def _above_every_peak(run: MeasuredRun) -> Iterator[Finding]:
-    """Finds, for a run whose GPU is not stated, a throughput above the peak of every known GPU."""
-    tgs = run.measured.tgs
-    if not tgs or run.model is None or run.recipe is None or run.gpu:
-        return
-    rate, name = max((_rate(gpu, run.recipe.precision), gpu.name) for gpu in _all_gpus())
-    if not rate:
-        return
-    share = flops_per_token(run, tgs / rate, BOUNDS.mfu)[0] * tgs / rate
-    if share > BOUNDS.mfu[1]:
-        peak = f"of the {run.recipe.precision} peak of the fastest GPU known, {name} ({rate / 1e12:.4g} TFLOP/s)"
-        yield True, f"{_stated_figure(run)} means {agreement.percent(share)} {peak}{agreement.utilisation(share, run)}"
 
 
 @lru_cache(maxsize=1)
