@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
+from typing import Any
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest, raise_all
@@ -41,13 +42,20 @@ class ImportMap:
 
     def file_of(self, run_id: str, default: str) -> str:
         """Returns the stem of the file that this run is written to."""
-        for stem, patterns in self.files.items():
-            if any(fnmatch.fnmatchcase(run_id, pattern) for pattern in patterns):
-                return stem
-        return default
+        of_run = (
+            stem for stem, globs in self.files.items() if any(fnmatch.fnmatchcase(run_id, glob) for glob in globs)
+        )
+        return next(of_run, default)
 
 
-_KEYS = ("columns", "strip", "assign", "doubtful", "files")
+#: Key of an import map that holds a mapping → type of what is mapped to, and the same in words.
+_HOLDS: Mapping[str, tuple[type, str]] = {
+    "columns": (str, "the name of a key"),
+    "assign": (Mapping, "a mapping of keys to values"),
+    "doubtful": (object, ""),
+    "files": (object, ""),
+}
+_KEYS = (*_HOLDS, "strip")
 
 
 def read_import_map(path: Path) -> ImportMap:
@@ -65,19 +73,14 @@ def read_import_map(path: Path) -> ImportMap:
     if not any(key in _KEYS and not isinstance(value, str) for key, value in data.items()):
         data = {"columns": data}
     problems = [Problem(str(path), str(key), key, nearest(str(key), _KEYS)) for key in data if key not in _KEYS]
-    columns, assign, doubtful, files = (
-        _read_mapping(data, key, path, problems) for key in ("columns", "assign", "doubtful", "files")
-    )
-    problems += [
-        Problem(str(path), f"columns.{name}", key, "the name of a key")
-        for name, key in columns.items()
-        if type(key) is not str
-    ]
-    problems += [
-        Problem(str(path), f"assign.{name}", value, "a mapping of keys to values")
-        for name, value in assign.items()
-        if not isinstance(value, Mapping)
-    ]
+    read: dict[str, Mapping[str, Any]] = {}
+    for key, (kind, expected) in _HOLDS.items():
+        read[key] = found = data.get(key) or {}
+        if not isinstance(found, Mapping):
+            problems.append(Problem(str(path), key, found, "a mapping"))
+            continue
+        wrong = ((name, item) for name, item in found.items() if not isinstance(item, kind))
+        problems += [Problem(str(path), f"{key}.{name}", item, expected) for name, item in wrong]
     strip = data.get("strip") or ()
     if isinstance(strip, (list, tuple)) and all(isinstance(item, str) for item in strip):
         problems += [
@@ -89,13 +92,11 @@ def read_import_map(path: Path) -> ImportMap:
         problems.append(Problem(str(path), "strip", strip, "a list of regular expressions"))
     raise_all(problems)
     return ImportMap(
-        columns={str(k): str(v) for k, v in columns.items()},
+        columns={str(k): v for k, v in read["columns"].items()},
         strip=tuple(strip),
-        assign={
-            str(k): {str(key): item for key, item in v.items()} for k, v in assign.items() if isinstance(v, Mapping)
-        },
-        doubtful={str(k): str(v) for k, v in doubtful.items()},
-        files={str(k): tuple(map(str, v)) if isinstance(v, list) else (str(v),) for k, v in files.items()},
+        assign={str(k): {str(key): item for key, item in v.items()} for k, v in read["assign"].items()},
+        doubtful={str(k): str(v) for k, v in read["doubtful"].items()},
+        files={str(k): tuple(map(str, v)) if isinstance(v, list) else (str(v),) for k, v in read["files"].items()},
     )
 
 
@@ -105,11 +106,3 @@ def _compiles(pattern: str) -> bool:
     except (re.error, RecursionError, OverflowError):
         return False
     return True
-
-
-def _read_mapping(data: Mapping[str, object], key: str, path: Path, problems: list[Problem]) -> Mapping[str, object]:
-    value = data.get(key) or {}
-    if isinstance(value, Mapping):
-        return value
-    problems.append(Problem(str(path), key, value, "a mapping"))
-    return {}
