@@ -35,47 +35,48 @@ from projector.hardware import catalogue
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
 
-_UNSTATED = "not stated: "
 #: Precisions by what a data sheet calls their rate, the fastest first.
 _FASTEST = (("nvfp4", "fp4"), ("mxfp8", "mxfp8"), ("fp8", "fp8"), ("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "fp32"))
 
 
-def build_incomplete(record: Logged, dialect: str, where: str, context: Context, why: Incomplete) -> LogRun:
-    """Builds the run of a log that does not state its whole configuration: its figures, with what is missing as its problem.
+def build_partial(record: Logged, dialect: str, where: str, context: Context, why: InputError) -> LogRun:
+    """Builds the run of a log that does not state its whole configuration (``why`` is :class:`Incomplete`): its figures,
+    with what is missing as its problem; of one that contradicts itself or the user what the steps alone say.
 
-    Raises :class:`InputError` where the log has no steps either: no flag would help.
+    Raises :class:`InputError` where no step is steady: no flag would help.
     """
-    state = state_of(record)
+    state, incomplete = state_of(record), isinstance(why, Incomplete)
     if state is None:
         reason = "no steady step" if record.steps else "no step with a time"
-        raise InputError([Problem(where, "", reason, f"iteration lines of {dialect} with a time or a rate")])
-    read = partial.read_without(record, state, dialect, context)
-    missing = partial.missing_of(why, read.stated.gpu, read.stated.gpus)
-    partial_run = _without_recipe(record, dialect, where, context, read, state)
-    run, judged = physics.marked(partial_run.run)
-    impossible = (*judged.refused, *_beyond(run, read))
-    unknown = unknown_gpu(record) if "gpu" in missing else ""
-    unsaid = ", ".join(name for name in missing if name != "gpu" or not unknown)
-    refused = (*filter(None, (f"{_UNSTATED}{unsaid}" if unsaid else "", unknown)), *impossible)
-    doubts = (*judged.doubts, *partial_run.row.doubts)
-    flags = () if impossible else partial.flag_for(missing)
-    row = replace(partial_run.row, refused=refused, doubts=doubts, missing=flags)
-    return replace(partial_run, run=replace(run, problem="; ".join(refused)), row=row)
-
-
-def build_contradicted(record: Logged, dialect: str, where: str, context: Context, why: InputError) -> LogRun:
-    """Builds the run of a log whose arguments, lines and user contradict each other: refused, with what the steps alone say.
-
-    Raises ``why`` where the log has no steps with a time.
-    """
-    state = state_of(record)
-    if state is None:
-        raise why
-    read = partial.read_without(record, state, dialect, context, contradicted=True)
-    partial_run = _without_recipe(record, dialect, where, context, read, state)
-    reasons = tuple(str(replace(problem, where="")) for problem in why.problems)
-    run, row = replace(partial_run.run, problem="; ".join(reasons)), replace(partial_run.row, refused=reasons)
-    return replace(partial_run, run=run, row=row, problems=why.problems)
+        expected = f"iteration lines of {dialect} with a time or a rate"
+        raise InputError([Problem(where, "", reason, expected)]) if incomplete else why
+    read = partial.read_without(record, state, dialect, context, contradicted=not incomplete)
+    run = _without_recipe(record, dialect, where, context, read, state)
+    refused = tuple(str(replace(problem, where="")) for problem in why.problems)
+    doubts: tuple[str, ...] = ()
+    flags: tuple[tuple[str, str], ...] = ()
+    if incomplete:
+        judged = physics.judge(run)
+        impossible = (*judged.refused, *_beyond(run, read))
+        missing = partial.missing_of(why, read.stated.gpu, read.stated.gpus)
+        unknown = unknown_gpu(record) if "gpu" in missing else ""
+        unsaid = ", ".join(name for name in missing if name != "gpu" or not unknown)
+        refused = (*filter(None, (f"not stated: {unsaid}" if unsaid else "", unknown)), *impossible)
+        doubts = judged.doubts
+        flags = () if impossible else partial.flag_for(missing)
+    row = RowReport(
+        where=where,
+        id=run.id,
+        mapped=tuple(steps_words(record, dialect, state)),
+        refused=refused,
+        doubts=(*doubts, *overruled(record, context), *step_doubts(record, state)),
+        read=read.words(state),
+        missing=flags,
+    )
+    scale = read.scale if read.scale is not None else float("nan")
+    problems = () if incomplete else why.problems
+    run = replace(run, problem="; ".join(refused))
+    return LogRun(run=run, row=row, dialect=dialect, record=record, state=state, scale=scale, problems=problems)
 
 
 def _beyond(run: MeasuredRun, read: partial.Reading) -> tuple[str, ...]:
@@ -98,13 +99,13 @@ def _beyond(run: MeasuredRun, read: partial.Reading) -> tuple[str, ...]:
 
 def _without_recipe(
     record: Logged, dialect: str, where: str, context: Context, read: partial.Reading, state: SteadyState
-) -> LogRun:
-    """Builds the run without model and recipe, and its report, before anything is said against it."""
+) -> MeasuredRun:
+    """Builds the run without model and recipe, before anything is said against it."""
     kind = next((kind for kind in MEMORY_KINDS if kind in read.memory), None)
     stated = read.stated
     work = {"global_batch_size": stated.global_batch_size, "seq_length": stated.seq_length}
     framework = context.framework or str(record.facts.get("framework", ""))
-    run = run_of(
+    return run_of(
         record,
         where,
         context,
@@ -123,18 +124,8 @@ def _without_recipe(
             rel_std=state.rel_std,
         ),
         switches={**strategy_of(record), **{name: value for name, value in work.items() if value}, **context.stated},
-        problem=_UNSTATED,
         notes="; ".join(filter(None, (context.notes, evidence(state, read.scale) if read.scale else ""))),
     )
-    row = RowReport(
-        where=where,
-        id=run.id,
-        mapped=tuple(steps_words(record, dialect, state)),
-        doubts=(*overruled(record, context), *step_doubts(record, state)),
-        read=read.words(state),
-    )
-    scale = read.scale if read.scale is not None else float("nan")
-    return LogRun(run=run, row=row, dialect=dialect, record=record, state=state, scale=scale)
 
 
 def is_log_document(path: Path) -> bool:
@@ -149,8 +140,8 @@ def read_log(path: str | Path, context: Context | None = None, *, incomplete: bo
     """Reads the runs of one training log (``-``: standard input; gzip, bzip2 and xz accepted).
 
     Raises :class:`InputError` for a log that no dialect recognises, or without the arguments it needs, in itself or in
-    ``context``. With ``incomplete`` a log that only lacks arguments gives what it has (:func:`build_incomplete`), and one
-    that contradicts itself what its steps alone say (:func:`build_contradicted`).
+    ``context``. With ``incomplete`` a log that lacks arguments gives what it has, and one that contradicts itself what its
+    steps alone say (:func:`build_partial`).
     """
     user_context = context if context is not None else read_context(None)
     dialect, records = read_records_of_log(path)
@@ -171,19 +162,15 @@ def read_log(path: str | Path, context: Context | None = None, *, incomplete: bo
 def _build_run(record: Logged, dialect: str, where: str, context: Context, incomplete: bool) -> LogRun:
     try:
         return build(record, dialect, where, context)
-    except Incomplete as why:
-        if not incomplete:
-            raise
-        return build_incomplete(record, dialect, where, context, why)
     except OtherTask:
         raise
     except InputError as why:
-        # Nothing was measured: whatever else is wrong does not matter
-        if not record.steps and record.failure is None and record.kernels is None:
+        measured = record.steps or record.failure is not None or record.kernels is not None
+        if not measured and not isinstance(why, Incomplete):  # whatever else is wrong does not matter
             raise InputError([Problem(where, "steps", record.why_none, _STEPS)]) from None
         if not incomplete:
             raise
-        return build_contradicted(record, dialect, where, context, why)
+        return build_partial(record, dialect, where, context, why)
 
 
 def read_records_of_log(path: str | Path) -> tuple[str, list[Logged]]:

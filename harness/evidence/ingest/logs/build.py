@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
 from harness.evidence import physics
 from harness.evidence.ingest.context import Context
@@ -84,16 +81,17 @@ def build(record: Logged, dialect: str, where: str, context: Context) -> LogRun:
         problem="; ".join(refused),
         notes=context.notes,
     )
-    tokens = None if state is None else _steady_median(record.tokens, state)
+    tokens = None if state is None else partial.steady_median(record.tokens, state)
     if state is not None and (wrong := list(consistency.derived(run, record, state, tokens, where))):
         raise InputError(wrong)
     run, judged = physics.marked(run)
     refused += judged.refused
     rates = () if state is None else consistency.rates(run, record, state, tokens)
+    arguments = (f"{config.dumped} arguments from line {config.line}",) if config.dumped else ()
     row = RowReport(
         where=where,
         id=run.id,
-        mapped=tuple(_map_texts(record, dialect, state, config, scale)),
+        mapped=(*steps_words(record, dialect, state, scale), *arguments),
         assumed=config.assumed,
         refused=tuple(refused),
         doubts=(*config.doubts, *judged.doubts, *step_doubts(record, state), *map(str, rates)),
@@ -132,7 +130,7 @@ def _measured(record: Logged, state: SteadyState | None, found: Settings, scale:
     recipe = found.recipe
     tgs = recipe.global_batch_size * recipe.seq_length / seconds / found.gpus if found.gpus else None
     derived = "step_seconds from tgs" if record.basis == "tokens" else "tgs from step_seconds"
-    printed = _steady_median(record.tflops, state)
+    printed = partial.steady_median(record.tflops, state)
     return Measured(
         step_seconds=float(f"{seconds:.9g}"),
         tgs=float(f"{tgs:.9g}") if tgs else None,
@@ -156,12 +154,6 @@ def _peak_memory(record: Logged, config: Settings) -> tuple[float | None, str | 
     return None, None
 
 
-def _steady_median(values: npt.NDArray[np.float32], state: SteadyState) -> float | None:
-    steady = values[state.reasons == 0]
-    steady = steady[np.isfinite(steady)]
-    return float(np.median(steady)) if len(steady) else None
-
-
 def step_doubts(record: Logged, state: SteadyState | None) -> list[str]:
     """Returns the doubts that the lines themselves raise, whatever the configuration."""
     doubts = list(record.notes)
@@ -179,13 +171,6 @@ def step_doubts(record: Logged, state: SteadyState | None) -> list[str]:
     return doubts
 
 
-def _map_texts(record: Logged, dialect: str, state: SteadyState | None, config: Settings, scale: float) -> list[str]:
-    texts = steps_words(record, dialect, state, scale)
-    if config.dumped:
-        texts.append(f"{config.dumped} arguments from line {config.line}")
-    return texts
-
-
 def steps_words(record: Logged, dialect: str, state: SteadyState | None, scale: float = float("nan")) -> list[str]:
     """Returns texts that describe the steps; with ``scale`` (seconds per unit of the record's values) the step time, too."""
     texts = [f"dialect {dialect}", f"{record.steps} steps"]
@@ -200,11 +185,8 @@ def steps_words(record: Logged, dialect: str, state: SteadyState | None, scale: 
 
 def evidence(state: SteadyState, scale: float) -> str:
     """Returns the interval and the cuts in one line, for the run's notes."""
-    parts = [f"median of {state.kept} steps"]
-    if state.low is not None and state.high is not None:
-        parts.append(f"90 % interval {state.low * scale:.6g} to {state.high * scale:.6g} s")
-    parts += [f"cut {words(cut)}" for cut in state.cuts]
-    return ", ".join(parts)
+    cuts = (f"cut {words(cut)}" for cut in state.cuts)
+    return ", ".join((f"median of {state.kept} steps", *partial.interval(state, scale), *cuts))
 
 
 def run_of(record: Logged, where: str, context: Context, framework: str, date: str = "", **stated: Any) -> MeasuredRun:

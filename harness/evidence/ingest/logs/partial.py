@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.logs.logged import Logged
@@ -40,7 +41,8 @@ class Reading:
         """Returns one text a figure, for a report."""
         texts = []
         if self.step_seconds is not None and state is not None and self.scale is not None:
-            texts.append(f"step {self.step_seconds:.6g} s{_interval(state, self.scale)}")
+            kept = f"median of {state.kept} steps" if state.kept > 1 else "one step"
+            texts.append(f"step {self.step_seconds:.6g} s ({', '.join((kept, *interval(state, self.scale)))})")
         elif state is not None:
             texts.append(f"{state.kept} steady steps")
         if self.tgs is not None:
@@ -55,11 +57,11 @@ class Reading:
         return tuple(texts)
 
 
-def _interval(state: SteadyState, scale: float) -> str:
-    words = f"median of {state.kept} steps" if state.kept > 1 else "one step"
-    if state.low is not None and state.high is not None:
-        words += f", 90 % interval {state.low * scale:.6g} to {state.high * scale:.6g} s"
-    return f" ({words})"
+def interval(state: SteadyState, scale: float) -> tuple[str, ...]:
+    """Returns the interval of the steady step in words; empty for fewer steps than have one."""
+    if state.low is None or state.high is None:
+        return ()
+    return (f"90 % interval {state.low * scale:.6g} to {state.high * scale:.6g} s",)
 
 
 def read_without(
@@ -75,8 +77,10 @@ def read_without(
     scales = {"seconds": 1.0, "samples": batch, "tokens": tokens / gpus if tokens and gpus else None}
     scale = scales[record.basis]
     seconds = state.value * scale if state is not None and scale else None
-    rate = 1 / state.value if state is not None and record.basis == "tokens" else _printed_rate(record, state)
-    samples = 1 / state.value if state is not None and record.basis == "samples" else None
+    # Where the batch of a step is not known, nothing better is known than the rate that the log prints itself
+    printed = {record.basis: 1 / state.value} if state is not None else {}
+    rate = printed.get("tokens") or (steady_median(record.tokens, state) if state is not None else None)
+    samples = printed.get("samples")
     known = np.flatnonzero(np.isfinite(record.loss))
     loss, iteration = (float(record.loss[known[-1]]), int(record.iteration[known[-1]])) if len(known) else (None, None)
     return Reading(
@@ -92,13 +96,11 @@ def read_without(
     )
 
 
-def _printed_rate(record: Logged, state: SteadyState | None) -> float | None:
-    """Returns the rate that the log prints itself: where the batch of a step is not known, nothing better is."""
-    if state is None:
-        return None
-    rates = record.tokens[state.reasons == 0]
-    rates = rates[np.isfinite(rates)]
-    return float(np.median(rates)) if len(rates) else None
+def steady_median(values: npt.NDArray[np.float32], state: SteadyState) -> float | None:
+    """Returns the median of what the steady steps print of a figure; None where none prints it."""
+    steady = values[state.reasons == 0]
+    steady = steady[np.isfinite(steady)]
+    return float(np.median(steady)) if len(steady) else None
 
 
 def missing_of(why: InputError | None, gpu: str, gpus: int | None) -> tuple[str, ...]:
