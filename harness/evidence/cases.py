@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
 from harness.evidence.dataset import lacks, missing_model
+from projector import frameworks
 from projector.errors import InputError, Problem, nearest
 from projector.frameworks import experts_follow
+from projector.hardware import catalogue, user_files
 from projector.hardware.types import Cluster
 from projector.intake import case
+from projector.workload import schema, validate
+from projector.workload.value_checks import range_problems
 
 KEYS = (*case.KEYS, "strategy")
 DEFAULT_FRAMEWORK = "megatron-lm"
+_MOST_GPUS = 10_000_000
 
 
 def parse(value: object, where: str) -> tuple[list[MeasuredRun], list[Problem]]:
@@ -41,23 +47,24 @@ def parse(value: object, where: str) -> tuple[list[MeasuredRun], list[Problem]]:
     return runs, problems
 
 
-def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun | None, list[Problem]]:
-    from projector.workload import schema, validate
-
+def _case(item: Mapping[str, Any], where: str, key: str) -> tuple[MeasuredRun | None, list[Problem]]:
     problems = [Problem(where, f"{key}{k}", item[k], nearest(str(k), KEYS)) for k in item if k not in KEYS]
     problems += _text_problems(item, where, key)
     missing = [name for name in ("id", "model", "recipe") if name not in item]
     problems += [Problem(where, f"{key}{name}", "nothing", "a value: every case has one") for name in missing]
     lacking = missing_model(item.get("model"))
-    parse_model = "model" in item and not lacking
-    model, wrong_model = schema.parse_model(item["model"], where, f"{key}model.") if parse_model else (None, [])
-    recipe, wrong_recipe = (
-        schema.parse_recipe(item["recipe"], where, f"{key}recipe.") if "recipe" in item else (None, [])
-    )
-    cluster, wrong_cluster = _cluster(item, where, key)
-    gpus, wrong_gpus = _gpus(item, cluster, where, key)
-    framework, wrong_framework = _framework(item, where, key)
-    problems += wrong_model + wrong_recipe + wrong_cluster + wrong_gpus + wrong_framework
+    model, recipe = None, None
+    if "model" in item and not lacking:
+        model, wrong = schema.parse_model(item["model"], where, f"{key}model.")
+        problems += wrong
+    if "recipe" in item:
+        recipe, wrong = schema.parse_recipe(item["recipe"], where, f"{key}recipe.")
+        problems += wrong
+    cluster = _cluster(item, where, key, problems)
+    gpus = _gpus(item, cluster, where, key, problems)
+    framework = item.get("framework", DEFAULT_FRAMEWORK)
+    if framework not in frameworks.names():
+        problems.append(Problem(where, f"{key}framework", framework, nearest(str(framework), frameworks.names())))
     if (model is None and not lacking) or recipe is None or cluster is None or gpus is None:
         return None, problems + _range_problems(item, where, key, {p.key for p in problems})
     run = MeasuredRun(
@@ -65,7 +72,7 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
         source=Source(title="not measured", kind="case"),
         gpu=_hardware_file(item, where) or cluster.gpu.name,
         gpus=gpus,
-        stack=Stack(framework=framework, date=str(item.get("framework_date", ""))),
+        stack=Stack(framework=str(framework), date=str(item.get("framework_date", ""))),
         model=model,
         recipe=recipe,
         measured=Measured(),
@@ -76,7 +83,7 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
         switches={"strategy": str(item["strategy"])} if "strategy" in item else {},
         notes=str(item.get("notes", "")),
     )
-    if model is not None and "etp" not in item["recipe"]:  # type: ignore[operator]
+    if model is not None and "etp" not in item["recipe"]:
         try:
             run = replace(run, recipe=experts_follow(run.workload, where)[0].recipe)
         except InputError as error:
@@ -86,75 +93,64 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
     return run, problems
 
 
-def _hardware_file(item: Mapping[str, object], where: str) -> str:
+def _hardware_file(item: Mapping[str, Any], where: str) -> str:
     """Returns the path of the hardware file that a case names; empty where it names hardware of the catalogue."""
-    from projector.hardware import catalogue, user_files
-
     name = str(item.get("cluster", item.get("gpu")))
     return user_files.beside(name, where) if catalogue.is_path(name) else ""
 
 
-def _range_problems(item: Mapping[str, object], where: str, key: str, known: Collection[str]) -> list[Problem]:
+def _range_problems(item: Mapping[str, Any], where: str, key: str, known: Collection[str]) -> list[Problem]:
     """Reports numbers out of range in a case that is already refused; ``known``: keys reported before."""
-    from projector.workload.value_checks import range_problems
-
-    parts = [(name, item[name]) for name in ("model", "recipe") if isinstance(item.get(name), Mapping)]
-    problems = [p for name, part in parts for p in range_problems(part, where, f"{key}{name}.")]  # type: ignore[arg-type]
+    parts = [name for name in ("model", "recipe") if isinstance(item.get(name), Mapping)]
+    problems = [p for name in parts for p in range_problems(item[name], where, f"{key}{name}.")]
     return [p for p in problems if p.key not in known]
 
 
-def _text_problems(item: Mapping[str, object], where: str, key: str) -> list[Problem]:
-    names = ("id", "group", "strategy", "notes", "framework_date")
-    return [
-        Problem(where, f"{key}{name}", item[name], "text")
-        for name in names
-        if name in item and not (isinstance(item[name], str) and item[name])
-    ] + _id_problems(item.get("id"), where, key)
+def _text_problems(item: Mapping[str, Any], where: str, key: str) -> list[Problem]:
+    stated = [name for name in ("id", "group", "strategy", "notes", "framework_date") if name in item]
+    wrong = [(name, "text") for name in stated if not (isinstance(item[name], str) and item[name])]
+    if isinstance(name := item.get("id"), str) and not name.isprintable():
+        wrong.append(("id", "printable text in one line"))
+    return [Problem(where, f"{key}{name}", item[name], expected) for name, expected in wrong]
 
 
-def _id_problems(name: object, where: str, key: str) -> list[Problem]:
-    unprintable = isinstance(name, str) and not name.isprintable()
-    return [Problem(where, f"{key}id", name, "printable text in one line")] if unprintable else []
+def _one_of(item: Mapping[str, Any], names: Sequence[str], where: str, key: str, problems: list[Problem]) -> str:
+    """Returns which of two keys a case has; empty, and a mistake, where it is not exactly one."""
+    stated = [name for name in names if name in item]
+    if len(stated) == 1:
+        return stated[0]
+    found = " and ".join(stated) or "neither"
+    problems.append(Problem(where, key.rstrip("."), found, f"exactly one of {', '.join(names)}"))
+    return ""
 
 
-def _cluster(item: Mapping[str, object], where: str, key: str) -> tuple[Cluster | None, list[Problem]]:
-    from projector.hardware import catalogue, user_files
-
-    stated = [name for name in ("cluster", "gpu") if name in item]
-    if len(stated) != 1:
-        return None, [Problem(where, key.rstrip("."), " and ".join(stated) or "neither", "exactly one of cluster, gpu")]
-    kind = stated[0]
+def _cluster(item: Mapping[str, Any], where: str, key: str, problems: list[Problem]) -> Cluster | None:
+    kind = _one_of(item, ("cluster", "gpu"), where, key, problems)
+    if not kind:
+        return None
     known = tuple(catalogue.cluster_names() if kind == "cluster" else catalogue.gpu_names())
     name = str(item[kind])
     if catalogue.is_path(name):
         name = user_files.beside(name, where)
     elif name not in known:
-        return None, [Problem(where, f"{key}{kind}", item[kind], nearest(name, known))]
+        problems.append(Problem(where, f"{key}{kind}", item[kind], nearest(name, known)))
+        return None
     try:
-        return (catalogue.cluster(name) if kind == "cluster" else catalogue.default_cluster(name)), []
+        return catalogue.cluster(name) if kind == "cluster" else catalogue.default_cluster(name)
     except InputError as error:
-        return None, list(error.problems)
+        problems += error.problems
+        return None
 
 
 def _gpus(
-    item: Mapping[str, object], cluster: Cluster | None, where: str, key: str
-) -> tuple[int | None, list[Problem]]:
-    stated = [name for name in ("gpus", "nodes") if name in item]
-    if len(stated) != 1:
-        return None, [Problem(where, key.rstrip("."), " and ".join(stated) or "neither", "exactly one of gpus, nodes")]
-    kind = stated[0]
-    count = item[kind]
-    if type(count) is not int or not 1 <= count <= 10_000_000:
-        return None, [Problem(where, f"{key}{kind}", count, "a whole number from 1 to 10000000")]
-    if kind == "gpus":
-        return count, []
-    return (count * cluster.gpus_per_host if cluster else None), []
-
-
-def _framework(item: Mapping[str, object], where: str, key: str) -> tuple[str, list[Problem]]:
-    from projector import frameworks
-
-    name = item.get("framework", DEFAULT_FRAMEWORK)
-    if name in frameworks.names():
-        return str(name), []
-    return "", [Problem(where, f"{key}framework", name, nearest(str(name), tuple(frameworks.names())))]
+    item: Mapping[str, Any], cluster: Cluster | None, where: str, key: str, problems: list[Problem]
+) -> int | None:
+    kind = _one_of(item, ("gpus", "nodes"), where, key, problems)
+    count = item.get(kind)
+    if kind and (type(count) is not int or not 1 <= count <= _MOST_GPUS):
+        problems.append(Problem(where, f"{key}{kind}", count, f"a whole number from 1 to {_MOST_GPUS}"))
+    elif kind == "gpus":
+        return count
+    elif kind and cluster is not None:
+        return int(count or 0) * cluster.gpus_per_host
+    return None

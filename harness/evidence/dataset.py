@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from harness.contracts.runs import MISSING_MODEL, Measured, MeasuredRun, Source,
 from harness.disk_cache import CachedValues
 from harness.evidence import physics
 from harness.evidence.agreement import both
-from projector.errors import NO_FILE, InputError, Problem, collecting_into, nearest, raise_all
+from projector.errors import NO_FILE, Problem, collecting_into, nearest, raise_all
 from projector.hardware import catalogue, user_files
 from projector.io.documents import parse_yaml
 from projector.io.files import read_text
@@ -50,9 +50,7 @@ def read_all(paths: Iterable[str | Path], *, lenient: bool = False) -> list[Meas
         with collecting_into(problems):
             text = read_text(path, "a readable YAML file")
             runs += known if (known := remembered(text)) is not None else _parsed(text, str(path), lenient)
-    if problems:
-        raise InputError([*problems, *_duplicate_ids(runs, "")])
-    raise_all(_duplicate_ids(runs, ""))
+    raise_all([*problems, *_duplicate_ids(runs, "")])
     return runs
 
 
@@ -142,23 +140,9 @@ def _run(item: object, where: str, key: str, lenient: bool) -> tuple[MeasuredRun
     parts["measured"] = _with_both_speeds(parts["measured"], parts["recipe"], item["gpus"])
     model: Model | None = parts["model"]
     name = str(item.get("model_name") or (model.name if model else lacking))
-    run = MeasuredRun(
-        id=item["id"],
-        gpu=item["gpu"],
-        gpus=item["gpus"],
-        gpus_per_node=item.get("gpus_per_node"),
-        cluster=item.get("cluster"),
-        model_name=name,
-        group=item.get("group") or "",
-        switches=item.get("switches") or {},
-        assumed=tuple(item.get("assumed") or ()),
-        unread=tuple(item.get("unread") or ()),
-        problem=lacks(lacking) if lacking else item.get("problem") or "",
-        doubt=item.get("doubt") or "",
-        notes=item.get("notes") or "",
-        **parts,
-    )
-    return physics.marked(run)[0], []
+    stated = {k: tuple(v) if isinstance(v, list) else v for k, v in item.items() if k not in parts and v is not None}
+    problem = lacks(lacking) if lacking else item.get("problem") or ""
+    return physics.marked(MeasuredRun(**{**stated, **parts, "model_name": name, "problem": problem}))[0], []
 
 
 def _with_both_speeds(measured: Measured, recipe: Recipe | None, gpus: int) -> Measured:
@@ -202,48 +186,45 @@ def _parts(item: Mapping[str, Any], where: str, label: str, problems: list[Probl
     return parts
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+#: Key of a run → what its value must be, and the same in words.
+_SCALARS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("id", "gpu", "cluster", "model_name", "group", "problem", "notes"), (_is_text, "text")),
+    "gpus_per_node": (lambda value: type(value) is int and value > 0, "a positive whole number"),
+    "switches": (lambda value: isinstance(value, Mapping), "a mapping"),
+    **dict.fromkeys(("assumed", "unread"), (_are_texts, "a list of texts")),
+}
+
+
 def _scalar_problems(item: Mapping[str, Any], where: str, label: str) -> list[Problem]:
-    problems: list[Problem] = []
-
-    def check(name: str, good: bool, expected: str) -> None:
-        if item.get(name) is not None and not good:
-            problems.append(Problem(where, f"{label}{name}", item[name], expected))
-
-    excused = bool(item.get("problem"))
-    for name in ("id", "gpu", "cluster", "model_name", "group", "problem", "notes"):
-        check(name, isinstance(item.get(name), str), "text")
+    excused, run_id, gpu, cluster = (item.get(name) for name in ("problem", "id", "gpu", "cluster"))
+    gpus, least = item.get("gpus"), 0 if excused else 1
+    wrong = [
+        (name, text) for name, (good, text) in _SCALARS.items() if item.get(name) is not None and not good(item[name])
+    ]
     if "doubt" in item and not (isinstance(item["doubt"], str) and item["doubt"].strip()):
-        problems.append(
-            Problem(where, f"{label}doubt", item["doubt"], "why its own source doubts the figure, in words")
-        )
-    run_id = item.get("id")
-    check("id", not isinstance(run_id, str) or (run_id.isprintable() and run_id != ""), "printable text in one line")
-    gpu = item.get("gpu")
+        wrong.append(("doubt", "why its own source doubts the figure, in words"))
+    if isinstance(run_id, str) and not (run_id and run_id.isprintable()):
+        wrong.append(("id", "printable text in one line"))
     if isinstance(gpu, str) and not catalogue.knows_gpu(gpu) and not excused:
-        check("gpu", False, f"{nearest(gpu, catalogue.gpu_names())}; or the path of a YAML file")
-    cluster = item.get("cluster")
+        wrong.append(("gpu", f"{nearest(gpu, catalogue.gpu_names())}; or the path of a YAML file"))
     if isinstance(cluster, str) and not catalogue.knows_cluster(cluster):
-        check("cluster", False, f"{nearest(cluster, catalogue.cluster_names())}; or the path of a YAML file")
-    problems += [problem for name in (gpu, cluster) for problem in _hardware_problems(name)]
-    check("gpus", type(item.get("gpus")) is int and item["gpus"] >= (0 if excused else 1), "a whole number of GPUs")
-    check(
-        "gpus_per_node", type(item.get("gpus_per_node")) is int and item["gpus_per_node"] > 0, "a positive whole number"
-    )
-    check("switches", isinstance(item.get("switches"), Mapping), "a mapping")
-    for name in ("assumed", "unread"):
-        texts = item.get(name)
-        check(name, isinstance(texts, list) and all(isinstance(text, str) for text in texts), "a list of texts")
-    return problems + _figure_problems(item.get("measured"), where, f"{label}measured.", excused)
-
-
-def _hardware_problems(name: object) -> tuple[Problem, ...]:
-    if not isinstance(name, str) or not (catalogue.is_path(name) and catalogue.knows_cluster(name)):
-        return ()
-    try:
-        catalogue.cluster(name)
-    except InputError as error:
-        return error.problems
-    return ()
+        wrong.append(("cluster", f"{nearest(cluster, catalogue.cluster_names())}; or the path of a YAML file"))
+    if gpus is not None and not (type(gpus) is int and gpus >= least):
+        wrong.append(("gpus", "a whole number of GPUs"))
+    problems = [Problem(where, f"{label}{name}", item[name], expected) for name, expected in wrong]
+    for name in (gpu, cluster):
+        if isinstance(name, str) and catalogue.is_path(name) and catalogue.knows_cluster(name):
+            with collecting_into(problems):
+                catalogue.cluster(name)
+    return problems + _figure_problems(item.get("measured"), where, f"{label}measured.", bool(excused))
 
 
 def _figure_problems(measured: object, where: str, label: str, excused: bool) -> list[Problem]:

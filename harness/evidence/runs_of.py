@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,14 @@ def runs_of(path: str | Path, said: Context | None = None) -> tuple[MeasuredRun,
     if not runs:
         raise InputError([Problem(str(path), "", "no runs", "a list of measured runs")])
     return runs
+
+
+def repeated(runs: Iterable[MeasuredRun], path: Path, origin: dict[str, Path]) -> Iterator[Problem]:
+    """Yields a mistake for each run at ``path`` whose id another has; ``origin`` keeps by id where a run was read."""
+    for run in runs:
+        if run.id in origin:
+            yield Problem(str(path), run.id, "a duplicate id", f"an id that {origin[run.id]} does not have")
+        origin[run.id] = path
 
 
 def runs_of_all(
@@ -56,11 +64,7 @@ def runs_of_all(
             continue
         if not command.is_table(path):
             batch = tuple(replace(run, id=f"{path.parent.name}/{run.id}") if run.id in origin else run for run in batch)
-        for run in batch:
-            if run.id in origin:
-                expected = f"an id that {origin[run.id]} does not have"
-                problems.append(Problem(str(path), run.id, "a duplicate id", expected))
-            origin[run.id] = path
+        problems += repeated(batch, path, origin)
         runs += batch
     raise_all(problems)
     return runs

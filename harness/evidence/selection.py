@@ -14,7 +14,12 @@ from functools import cache
 from pathlib import Path
 
 from harness.contracts.runs import MeasuredRun
+from harness.evidence import dataset
+from harness.evidence.runs_of import repeated, runs_of
+from projector import frameworks
 from projector.errors import InputError, Problem, collecting_into, nearest
+from projector.hardware import catalogue, user_files
+from projector.workload import zoo
 
 FIELDS: dict[str, Callable[[MeasuredRun], str]] = {
     "id": lambda run: run.id,
@@ -24,6 +29,12 @@ FIELDS: dict[str, Callable[[MeasuredRun], str]] = {
     "framework": lambda run: run.stack.framework,
     "precision": lambda run: run.recipe.precision if run.recipe else "",
     "group": lambda run: run.group,
+}
+#: The names that a key of an entry may have, whatever runs there are.
+_KNOWN: dict[str, Callable[[], Iterable[str]]] = {
+    "gpu": catalogue.gpu_names,
+    "model": zoo.names,
+    "framework": frameworks.names,
 }
 LOG_KEYS = ("log", "cluster", "recipe")
 KEYS = ("runs", *FIELDS, *LOG_KEYS)
@@ -96,8 +107,6 @@ def _select_runs(entry: Mapping[str, object], where: str, key: str, base: Path, 
 def _select_log(entry: Mapping[str, str], where: str, key: str, base: Path, _: Path) -> Selection:
     """Reads the runs of a log beside the suite. ``cluster``: where it ran; ``recipe``: what the log does not say."""
     from harness.evidence.ingest.context import read_context
-    from harness.evidence.runs_of import runs_of
-    from projector.hardware import catalogue, user_files
 
     path = base / entry["log"]
     name = user_files.beside(entry["cluster"], where) if "cluster" in entry else None
@@ -121,29 +130,12 @@ def _matches_any(patterns: Iterable[str], value: str) -> bool:
 def _unmatched(name: str, patterns: Iterable[str], runs: Sequence[MeasuredRun], where: str, key: str) -> list[Problem]:
     """Reports patterns that match neither a run nor a known name: a typing slip would narrow a suite silently."""
     present = {FIELDS[name](run) for run in runs} - {""}
-    known = tuple(present | set(_known_names(name)))
+    known = tuple(present.union(_KNOWN[name]() if name in _KNOWN else ()))
     return [
         Problem(where, key, pattern, nearest(pattern, known) if known else "a value that some run has")
         for pattern in patterns
         if not any(fnmatch.fnmatchcase(value, pattern) for value in known)
     ]
-
-
-@cache
-def _known_names(name: str) -> tuple[str, ...]:
-    if name == "gpu":
-        from projector.hardware import catalogue
-
-        return tuple(catalogue.gpu_names())
-    if name == "model":
-        from projector.workload import zoo
-
-        return tuple(zoo.names())
-    if name == "framework":
-        from projector import frameworks
-
-        return tuple(frameworks.names())
-    return ()
 
 
 def _files(value: object, where: str, key: str, base: Path, folder: Path) -> tuple[list[Path], list[Problem]]:
@@ -152,11 +144,8 @@ def _files(value: object, where: str, key: str, base: Path, folder: Path) -> tup
     if value is None:
         if stored:
             return list(stored.values()), []
-        return [], [
-            Problem(
-                where, key, f"no *.yaml in {folder}", "a folder of measured runs, as --measured FOLDER may name one"
-            )
-        ]
+        expected = "a folder of measured runs, as --measured FOLDER may name one"
+        return [], [Problem(where, key, f"no *.yaml in {folder}", expected)]
     files: list[Path] = []
     problems: list[Problem] = []
     for pattern in _patterns(value):
@@ -179,12 +168,7 @@ def read_all(files: Iterable[Path]) -> tuple[list[MeasuredRun], list[Problem]]:
     for path in files:
         with collecting_into(problems):
             read = read_runs(path)
-            for run in read:
-                if run.id in origin:
-                    problems.append(
-                        Problem(str(path), run.id, "a duplicate id", f"an id that {origin[run.id]} does not have")
-                    )
-                origin[run.id] = path
+            problems += repeated(read, path, origin)
             runs += read
     return runs, problems
 
@@ -192,8 +176,6 @@ def read_all(files: Iterable[Path]) -> tuple[list[MeasuredRun], list[Problem]]:
 @cache
 def read_runs(path: Path) -> tuple[MeasuredRun, ...]:
     """Reads the runs of one strict file once per process; the gate reports models that the zoo lacks."""
-    from harness.evidence import dataset
-
     return tuple(dataset.read(path, lenient=True))
 
 
