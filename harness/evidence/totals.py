@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -53,11 +54,8 @@ def read(path: Path) -> tuple[Total, ...]:
         raise InputError([Problem(str(path), "", type(entries).__name__, "a list of runs, each a mapping")])
     problems: list[Problem] = []
     totals = [_total(entry, path, problems) for entry in entries]
-    names = [each.id for each in totals]
-    problems += [
-        Problem(str(path), name, "a duplicate id", "one entry a run")
-        for name in {n for n in names if names.count(n) > 1}
-    ]
+    counts = Counter(each.id for each in totals)
+    problems += [Problem(str(path), name, "a duplicate id", "one entry a run") for name, n in counts.items() if n > 1]
     raise_all(problems)
     return tuple(totals)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from harness.evidence.ingest import vocabulary
 from harness.evidence.ingest.record import FIELDS, Record, integer
@@ -48,13 +49,9 @@ def architecture(record: Record) -> tuple[Model | None, str]:
     return model, name
 
 
-def _stated_fields(record: Record) -> dict[str, object]:
+def _stated_fields(record: Record) -> dict[str, Any]:
     """Returns the model fields that the record states, nested as the model schema nests them."""
-    fields: dict[str, object] = {}
-    mla, moe = _counts(record, _MLA), _counts(record, _MOE)
-    for key, field in _PLAIN.items():
-        if (value := _count(record, key)) is not None:
-            fields[field] = value
+    mla, moe, fields = (_counts(record, keys) for keys in (_MLA, _MOE, _PLAIN))
     if (tied := record.flag("arch.tied_embeddings")) is not None:
         fields["untie_embeddings_and_output_weights"] = not tied
     for key, field in _FLAGS.items():
@@ -92,7 +89,7 @@ def _compressed_attention(record: Record) -> dict[str, object]:
     return {"compressed": {**sizes, **trained}} if ratios is not None or trained else {}
 
 
-def _counts(record: Record, keys: Mapping[str, str]) -> dict[str, object]:
+def _counts(record: Record, keys: Mapping[str, str]) -> dict[str, Any]:
     return {field: value for key, field in keys.items() if (value := _count(record, key)) is not None}
 
 
@@ -111,7 +108,7 @@ def _count(record: Record, key: str) -> int | None:
     return count
 
 
-def _zoo_model(record: Record, name: str, text: str, stated: dict[str, object]) -> Model | None:
+def _zoo_model(record: Record, name: str, text: str, stated: dict[str, Any]) -> Model | None:
     """Returns the zoo model with what the record states otherwise, layer counts in the text included."""
     base = zoo.load(name)
     layers = re.search(r"(\d+)[- ]layers?\b", text)
@@ -134,13 +131,11 @@ def _zoo_model(record: Record, name: str, text: str, stated: dict[str, object]) 
         _add_experts(record, base, stated)
     elif "moe" in stated:
         # A shared expert's width the record leaves out stays the base's, as do its group limits.
-        stated["moe"] = dict(stated["moe"])  # type: ignore[call-overload]
+        stated["moe"] = dict(stated["moe"])
     # Megatron's NullTokenizer adds an end-of-document token to the stated vocabulary (training/tokenizer)
     if record.text("other.tokenizer") == "NullTokenizer":
-        vocab = stated.get("vocab_size", base.vocab_size)
-        assert isinstance(vocab, int)
-        stated["vocab_size"] = vocab + 1
-        record.map("vocab_size", vocab + 1, "NullTokenizer adds one")
+        stated["vocab_size"] = stated.get("vocab_size", base.vocab_size) + 1
+        record.map("vocab_size", stated["vocab_size"], "NullTokenizer adds one")
     overrides = _differences(base, stated)
     _set_layer_pattern(record, base, overrides)
     if not overrides:
@@ -151,7 +146,7 @@ def _zoo_model(record: Record, name: str, text: str, stated: dict[str, object]) 
     return _refuse_problems(record, model, problems)
 
 
-def _add_experts(record: Record, base: Model, stated: dict[str, object]) -> None:
+def _add_experts(record: Record, base: Model, stated: dict[str, Any]) -> None:
     """Puts experts that the record states into the layers of a dense zoo model."""
     moe = stated.pop("moe", None)
     if not isinstance(moe, Mapping) or moe.get("num_experts", 1) == 1:
@@ -160,39 +155,35 @@ def _add_experts(record: Record, base: Model, stated: dict[str, object]) -> None
     stated["moe"] = _complete_moe(record, {**sizes, "moe": moe})["moe"]
 
 
-def _set_head_width(base: Model, stated: dict[str, object]) -> None:
+def _set_head_width(base: Model, stated: dict[str, Any]) -> None:
     """Derives the head width from a changed width or head count, unless the record states it."""
-    hidden, heads = (
-        stated.get("hidden_size", base.hidden_size),
-        stated.get("num_attention_heads", base.num_attention_heads),
-    )
-    changed = (hidden, heads) != (base.hidden_size, base.num_attention_heads)
-    if changed and "kv_channels" not in stated and isinstance(hidden, int) and isinstance(heads, int) and heads > 0:
+    usual = base.hidden_size, base.num_attention_heads
+    hidden, heads = stated.get("hidden_size", usual[0]), stated.get("num_attention_heads", usual[1])
+    if (hidden, heads) != usual and "kv_channels" not in stated:
         stated["kv_channels"] = hidden // heads
         if base.num_query_groups == base.num_attention_heads:
             stated.setdefault("num_query_groups", heads)
 
 
-def _differences(base: Model, stated: Mapping[str, object]) -> dict[str, object]:
+def _differences(base: Model, stated: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what differs from the zoo's model, nested parts reduced to their differing fields."""
-    differences: dict[str, object] = {}
+    differences: dict[str, Any] = {}
     for field, value in stated.items():
         current = getattr(base, field)
         if isinstance(value, Mapping):
-            inner = {k: v for k, v in value.items() if current is None or getattr(current, k) != v}
-            if inner:
-                differences[field] = inner
+            value = {k: v for k, v in value.items() if current is None or getattr(current, k) != v}
+            if value:
+                differences[field] = value
         elif current != value:
             differences[field] = value
     return differences
 
 
-def _set_layer_pattern(record: Record, base: Model, overrides: dict[str, object]) -> None:
+def _set_layer_pattern(record: Record, base: Model, overrides: dict[str, Any]) -> None:
     """Sets the dense/MoE pattern for a changed layer count: the stated number of dense layers first, else the base's."""
     if base.moe is None:
         return
     layers = overrides.get("num_layers", base.num_layers)
-    assert isinstance(layers, int)
     dense = record.integer("arch.dense_layers")
     prefix = base.moe.moe_layer_freq.index(1) if 1 in base.moe.moe_layer_freq else len(base.moe.moe_layer_freq)
     record.get("arch.moe_layer_freq", "other.args.moe_layer_freq")
@@ -205,7 +196,7 @@ def _set_layer_pattern(record: Record, base: Model, overrides: dict[str, object]
             record.assume(f"dense layers={dense} ({'few layers: all have experts' if few else 'as the full model'})")
     if layers == base.num_layers and dense == prefix:
         return
-    moe = dict(overrides.get("moe", {}))  # type: ignore[call-overload]
+    moe = dict(overrides.get("moe", {}))
     overrides["moe"] = moe | {"moe_layer_freq": f"([0]*{dense}+[1]*{layers - dense})"}
 
 
@@ -213,7 +204,7 @@ _SHAPE = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads")
 _NEEDED = ("num_layers", "hidden_size", "num_attention_heads", "vocab_size")
 
 
-def _from_scratch(record: Record, text: str, stated: dict[str, object]) -> Model | None:
+def _from_scratch(record: Record, text: str, stated: dict[str, Any]) -> Model | None:
     """Builds a model that no zoo has from a record that states the whole architecture."""
     missing = [field for field in _NEEDED if field not in stated]
     if "ffn_hidden_size" not in stated and "moe" not in stated:
@@ -224,8 +215,6 @@ def _from_scratch(record: Record, text: str, stated: dict[str, object]) -> Model
         return None
     full = _block_style(record, text, stated) | stated
     heads, hidden = full["num_attention_heads"], full["hidden_size"]
-    assert isinstance(heads, int)
-    assert isinstance(hidden, int)
     full.setdefault("num_query_groups", heads)
     full.setdefault("kv_channels", hidden // max(1, heads))
     if isinstance(full.get("moe"), Mapping):
@@ -239,10 +228,9 @@ def _from_scratch(record: Record, text: str, stated: dict[str, object]) -> Model
     return _refuse_problems(record, model, problems)
 
 
-def _block_style(record: Record, text: str, stated: Mapping[str, object]) -> dict[str, object]:
+def _block_style(record: Record, text: str, stated: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what an architecture leaves unsaid: GPT-like where the MLP is 4 h wide and not gated, else Llama-like."""
-    hidden, ffn = stated.get("hidden_size"), stated.get("ffn_hidden_size")
-    assert isinstance(hidden, int)
+    hidden, ffn = stated["hidden_size"], stated.get("ffn_hidden_size")
     gpt = stated.get("gated_linear_unit") is False or (ffn == 4 * hidden and "gated_linear_unit" not in stated)
     if "gpt-style" in text.lower() and "gated_linear_unit" not in stated:
         record.assume("gated_linear_unit=False (GPT-style)")
@@ -261,12 +249,11 @@ def _block_style(record: Record, text: str, stated: Mapping[str, object]) -> dic
     return {}
 
 
-def _complete_moe(record: Record, full: dict[str, object]) -> dict[str, object]:
+def _complete_moe(record: Record, full: dict[str, Any]) -> dict[str, Any]:
     layers = full["num_layers"]
     dense = record.integer("arch.dense_layers") or 0
     pattern = record.get("arch.moe_layer_freq", "other.args.moe_layer_freq")
-    assert isinstance(layers, int)
-    moe = {"moe_layer_freq": pattern or f"([0]*{dense}+[1]*{layers - dense})", **full["moe"]}  # type: ignore[dict-item]
+    moe = {"moe_layer_freq": pattern or f"([0]*{dense}+[1]*{layers - dense})", **full["moe"]}
     width = moe.get("moe_ffn_hidden_size", full.get("ffn_hidden_size"))
     return {"ffn_hidden_size": width, **full, "moe": moe | {"moe_ffn_hidden_size": width}}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 from pathlib import Path
+from typing import Any
 
 from harness.evidence.ingest.fields import framework_slug
 from harness.evidence.ingest.tables import read_yaml
@@ -79,17 +80,22 @@ def read_context(
         with collecting_into(problems):
             context = _read_file(path, gpus)
     if gpu is not None:
-        known_gpu = catalogue.find_gpu(gpu)
-        if known_gpu is None:
-            problems.append(Problem("--gpu", "", gpu, nearest(gpu, catalogue.gpu_names())))
-        context = replace(context, gpu=known_gpu or "")
+        context = replace(context, gpu=_known("gpu", gpu, catalogue.find_gpu(gpu), "--gpu", "", problems))
     if framework is not None:
-        name = frameworks.named(framework)
-        if name is None:
-            problems.append(Problem("--framework", "", framework, nearest(framework, frameworks.names())))
-        context = replace(context, framework=name or "")
+        name = _known("framework", framework, frameworks.named(framework), "--framework", "", problems)
+        context = replace(context, framework=name)
     raise_all(problems)
     return replace(context, gpus=gpus) if gpus is not None else context
+
+
+_NAMES = {"gpu": catalogue.gpu_names, "cluster": catalogue.cluster_names, "framework": frameworks.names}
+
+
+def _known(kind: str, stated: object, name: str | None, where: str, key: str, problems: list[Problem]) -> str:
+    """Returns the ``name`` by which a ``stated`` one is known; empty, and a mistake with the nearest names, for None."""
+    if name is None:
+        problems.append(Problem(where, key, stated, nearest(str(stated), tuple(_NAMES[kind]()))))
+    return name or ""
 
 
 def _read_file(path: str | Path, gpus: int | None) -> Context:
@@ -106,10 +112,7 @@ def _read_file(path: str | Path, gpus: int | None) -> Context:
     problems = [
         Problem(where, str(key), value, nearest(str(key), _KEYS)) for key, value in data.items() if key not in _KEYS
     ]
-    values: dict[str, object] = {}
-    for key in _TEXTS:
-        if data.get(key) is not None:
-            values[key] = str(data[key])
+    values: dict[str, Any] = {key: str(data[key]) for key in _TEXTS if data.get(key) is not None}
     for key in ("gpus", "gpus_per_node"):
         value = data.get(key)
         if value is not None and (type(value) is not int or value < 1):
@@ -120,12 +123,12 @@ def _read_file(path: str | Path, gpus: int | None) -> Context:
         problems += wrong
     if data.get("recipe") is not None:
         problems += _read_recipe(data["recipe"], values, where)
-    problems += _resolve_names(values, where)
+    _resolve_names(values, where, problems)
     raise_all(problems)
-    return Context(**values)  # type: ignore[arg-type]
+    return Context(**values)
 
 
-def _read_recipe(given: object, values: dict[str, object], where: str) -> list[Problem]:
+def _read_recipe(given: object, values: dict[str, Any], where: str) -> list[Problem]:
     """Reads a whole recipe, or a part of one that the log's own arguments complete."""
     if not isinstance(given, Mapping):
         return [Problem(where, "recipe", given, "a mapping")]
@@ -140,20 +143,15 @@ def _read_recipe(given: object, values: dict[str, object], where: str) -> list[P
     return parse_recipe({**dict.fromkeys(_NEEDED, 1), **{k: v for k, v in given.items() if v is not None}}, where)[1]
 
 
-def _resolve_names(values: dict[str, object], where: str) -> list[Problem]:
+def _resolve_names(values: dict[str, Any], where: str, problems: list[Problem]) -> None:
     """Resolves GPU, cluster and framework names; unknown ones are problems with the nearest names."""
-    problems = []
     if gpu := values.get("gpu"):
-        known_gpu = catalogue.find_gpu(user_files.beside(str(gpu), where))
-        if known_gpu is None:
-            problems.append(Problem(where, "gpu", gpu, nearest(str(gpu), catalogue.gpu_names())))
-        values["gpu"] = known_gpu or ""
-    cluster = values["cluster"] = user_files.beside(str(values.get("cluster") or ""), where)
+        known = catalogue.find_gpu(user_files.beside(gpu, where))
+        values["gpu"] = _known("gpu", gpu, known, where, "gpu", problems)
+    cluster = values["cluster"] = user_files.beside(values.get("cluster", ""), where)
     if cluster and not catalogue.knows_cluster(cluster):
-        problems.append(Problem(where, "cluster", cluster, nearest(str(cluster), catalogue.cluster_names())))
+        _known("cluster", cluster, None, where, "cluster", problems)
     if text := values.get("framework"):
-        name = frameworks.find(str(text)) or framework_slug(str(text))
-        if name not in frameworks.names():
-            problems.append(Problem(where, "framework", text, nearest(str(text), frameworks.names())))
-        values["framework"] = name
-    return problems
+        name = frameworks.find(text) or framework_slug(text)
+        known = name if name in frameworks.names() else None
+        values["framework"] = _known("framework", text, known, where, "framework", problems)

@@ -180,20 +180,13 @@ def _result(
 
 def _cuts(values: Floats, reasons: npt.NDArray[np.uint8], iteration: npt.NDArray[np.int64]) -> list[Cut]:
     cuts = []
-    for code, reason in enumerate(REASONS):
+    for code, reason in enumerate(REASONS[1:], start=1):
         where = np.flatnonzero(reasons == code)
-        if code and len(where):
+        if len(where):
             cut, numbers = values[where], iteration[where]
-            cuts.append(
-                Cut(
-                    reason=reason,
-                    steps=len(where),
-                    first=int(numbers.min()),
-                    last=int(numbers.max()),
-                    median=float(np.median(cut)),
-                    total=float(cut.sum()),
-                )
-            )
+            first, last, total = int(numbers.min()), int(numbers.max()), float(cut.sum())
+            median = float(np.median(cut))
+            cuts.append(Cut(reason=reason, steps=len(where), first=first, last=last, median=median, total=total))
     return cuts
 
 

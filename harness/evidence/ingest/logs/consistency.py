@@ -8,7 +8,9 @@ frameworks count FLOP in their own ways and average over windows of their own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 import numpy as np
 
@@ -44,19 +46,12 @@ def refusals(
     values: Mapping[str, object], stated: Mapping[str, object], context: Context, record: Logged, where: str, line: int
 ) -> list[Problem]:
     """Returns what refuses a run. ``values``: arguments by Megatron-LM's names; ``stated``: the recipe that they make."""
-    return [
-        *_lines(stated, context, record, where, line),
-        *_against_user(stated, context, where, line),
-        *_check_ranks(values, where, line),
-        *_unstated_lengths(values, where, line),
-    ]
-
-
-def _unstated_lengths(values: Mapping[str, object], where: str, line: int) -> Iterator[Problem]:
-    """Reports samples whose length no argument states: a rate by the longest sample would be too high."""
-    if megatron_forks.unstated_lengths(values):
+    problems = [*_lines(stated, context, record, where, line), *_against_user(stated, context, where, line)]
+    problems += _check_ranks(values, where, line)
+    if megatron_forks.unstated_lengths(values):  # a rate by the longest sample would be too high
         expected = "samples of seq_length, padded or packed: nothing states how long these are"
-        yield Problem(where, place("no_pad_to_seq_lengths", line), True, expected)
+        problems.append(Problem(where, place("no_pad_to_seq_lengths", line), True, expected))
+    return problems
 
 
 def _lines(stated: Mapping[str, object], context: Context, record: Logged, where: str, line: int) -> Iterator[Problem]:
@@ -87,15 +82,14 @@ def _check_ranks(values: Mapping[str, object], where: str, line: int) -> Iterato
     world, ranks = _positive_int(values.get("world_size")), _positive_int(values.get("data_parallel_size"))
     if not all(sizes):
         return
-    model = int(np.prod([size or 1 for size in sizes]))
+    model = math.prod(size or 1 for size in sizes)
     words = f"tp x pp x cp = {' x '.join(map(str, sizes))} = {model}"
     if world and world % model:
         yield Problem(where, place("world_size", line), world, f"a multiple of {words}")
         return
     if world and ranks and ranks * model != world:
-        yield Problem(
-            where, place("data_parallel_size", line), ranks, f"{world // model}: world_size {world} over {words}"
-        )
+        expected = f"{world // model}: world_size {world} over {words}"
+        yield Problem(where, place("data_parallel_size", line), ranks, expected)
         return
     ranks = ranks or (world // model if world else None)
     batch, micro = _positive_int(values.get("global_batch_size")), _positive_int(values.get("micro_batch_size"))
@@ -165,8 +159,6 @@ def _tflops_range(run: MeasuredRun, seconds: float) -> tuple[float, float]:
         return 0.0, 0.0
     tflops = []
     for formula in flops.formulas():
-        try:
+        with suppress(Unsupported):
             tflops.append(flops.tflops_per_gpu(run.workload, seconds, formula))
-        except Unsupported:
-            continue
-    return (min(tflops), max(tflops)) if tflops else (0.0, 0.0)
+    return min(tflops, default=0.0), max(tflops, default=0.0)

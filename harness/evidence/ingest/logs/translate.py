@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from typing import Any, TypeGuard
 
 from harness.evidence.ingest.logs.numbers import whole
 from projector.intake.megatron_cli import todays_words
 from projector.intake.values import literal
 from projector.workload import zoo
 
-Values = dict[str, object]
+Values = dict[str, Any]
 _ACCUMULATION = ("num_microbatches_in_minibatch", "gradient_accumulation_steps")
 _LONGEST = 4000  # characters of a value that is read; a longer one (a data path list) stays text
 
@@ -57,7 +59,7 @@ def _maxtext(values: Values) -> None:
     """Counts ranks: ``per_device_batch_size`` is per device, the global batch is of all devices."""
     micro, batch = values.get("micro_batch_size"), values.get("global_batch_size")
     if _positive(micro) and _positive(batch):
-        values.setdefault("world_size", int(batch / micro))  # type: ignore[operator]
+        values.setdefault("world_size", int(batch / micro))
     quantization = values.pop("quantization", None)
     if isinstance(quantization, str) and "fp8" in quantization:
         values["fp8"] = "hybrid"
@@ -68,15 +70,14 @@ def _maxtext(values: Values) -> None:
     if values.get("num_experts") == 1:
         values.pop("num_experts")
         values.pop("moe_router_topk", None)
-    for name in [name for name, value in values.items() if value == -1]:
+    unset = [name for name, value in values.items() if value == -1]
+    for name in unset:
         del values[name]
     values |= {"bf16": True, "data_parallel_sharding": "optim_grads_params"}
 
 
 def _nemo(values: Values) -> None:
-    nodes, devices = values.pop("num_nodes", None), values.pop("devices", None)
-    if _positive(nodes) and _positive(devices):
-        values.setdefault("world_size", int(nodes * devices))  # type: ignore[operator]
+    _ranks_of_nodes(values, None)
     activation = values.pop("activation", None)
     if isinstance(activation, str):
         values["swiglu"] = "swiglu" in activation
@@ -100,10 +101,9 @@ def _batch_from_accumulation(values: Values) -> None:
     micro, ranks = values.get("micro_batch_size"), values.get("world_size")
     if not _positive(micro) or values.get("global_batch_size") is not None:
         return
-    model = [values.get(f"{kind}_model_parallel_size", 1) for kind in ("tensor", "pipeline")]
-    if _positive(ranks) and all(map(_positive, model)) and ranks % (model[0] * model[1]) == 0:  # type: ignore[operator]
-        pieces = next(filter(_positive, steps), 1)
-        values["global_batch_size"] = micro * pieces * ranks // (model[0] * model[1])  # type: ignore[operator]
+    sizes = [values.get(f"{kind}_model_parallel_size", 1) for kind in ("tensor", "pipeline")]
+    if _positive(ranks) and all(map(_positive, sizes)) and ranks % math.prod(sizes) == 0:
+        values["global_batch_size"] = micro * next(filter(_positive, steps), 1) * ranks // math.prod(sizes)
 
 
 def _gpt_neox(values: Values) -> None:
@@ -123,12 +123,8 @@ def _shared_embeddings(values: Values) -> None:
 
 def _precision(values: Values) -> None:
     word = str(values.pop("precision", "")).lower()
-    for mark, name, value in (
-        ("fp4", "fp4", word),
-        ("fp8", "fp8", "hybrid"),
-        ("bf16", "bf16", True),
-        ("16", "fp16", True),
-    ):
+    meant = (("fp4", "fp4", word), ("fp8", "fp8", "hybrid"), ("bf16", "bf16", True), ("16", "fp16", True))
+    for mark, name, value in meant:
         if mark in word:
             values[name] = value
             if "mx" in word and name == "fp8":
@@ -141,19 +137,17 @@ def _mllog(values: Values) -> None:
     _precision(values)
     steps = values.pop("gradient_accumulation_steps", None)
     batch, micro, world = (values.get(name) for name in ("global_batch_size", "micro_batch_size", "world_size"))
-    sizes = [
-        values.get(f"{name}_size", 1)
-        for name in ("tensor_model_parallel", "pipeline_model_parallel", "context_parallel")
-    ]
+    names = ("tensor_model_parallel", "pipeline_model_parallel", "context_parallel")
+    sizes = [values.get(f"{name}_size", 1) for name in names]
     if not (_positive(steps) and _positive(batch) and all(map(_positive, sizes))):
         return
-    model = float(sizes[0] * sizes[1] * sizes[2])  # type: ignore[operator]
+    model = math.prod(map(float, sizes))
     if _positive(micro):
-        ranks = batch / micro / steps * model  # type: ignore[operator]
+        ranks = batch / micro / steps * model
         if ranks >= 1 and ranks == int(ranks):
             values.setdefault("world_size", int(ranks))
     elif _positive(world) and "tensor_model_parallel_size" in values:
-        micro = batch / (world / model) / steps  # type: ignore[operator]
+        micro = batch / (world / model) / steps
         if micro >= 1 and micro == int(micro):
             values["micro_batch_size"] = int(micro)
 
@@ -163,14 +157,15 @@ def _huggingface(values: Values) -> None:
     values.pop("train_iters", None)
     steps = values.pop("gradient_accumulation_steps", None)
     batch, one = values.get("global_batch_size"), values.get("micro_batch_size")
-    if _positive(steps) and _positive(batch) and _positive(one) and batch % (one * steps) == 0:  # type: ignore[operator]
-        values.setdefault("world_size", int(batch / one / steps))  # type: ignore[operator]
+    if _positive(steps) and _positive(batch) and _positive(one) and batch % (one * steps) == 0:
+        values.setdefault("world_size", int(batch / one / steps))
 
 
-def _litgpt(values: Values) -> None:
-    nodes, devices = values.pop("num_nodes", 1), values.pop("devices", None)
+def _ranks_of_nodes(values: Values, usual: int | None = 1) -> None:
+    """Counts ranks by nodes and devices of a node; ``usual``: the nodes where none are stated."""
+    nodes, devices = values.pop("num_nodes", usual), values.pop("devices", None)
     if _positive(nodes) and _positive(devices):
-        values.setdefault("world_size", int(nodes * devices))  # type: ignore[operator]
+        values.setdefault("world_size", int(nodes * devices))
 
 
 def _drop_accumulation(values: Values) -> None:
@@ -179,7 +174,7 @@ def _drop_accumulation(values: Values) -> None:
     values.pop("sequence_parallel_size", None)
 
 
-def _positive(value: object) -> bool:
+def _positive(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e12
 
 
@@ -192,7 +187,7 @@ _SPECIAL: Mapping[str, Callable[[Values], None]] = {
     "megatron-deepspeed": _megatron,
     "mllog": _mllog,
     "hf-trainer": _huggingface,
-    "litgpt": _litgpt,
+    "litgpt": _ranks_of_nodes,
     "gpt-neox": _gpt_neox,
     "nanotron": _drop_accumulation,
     "xtuner": _drop_accumulation,
