@@ -95,17 +95,9 @@ class History(Trainer):
         if framework is not None and self.once("framework"):
             yield Fact("framework", framework)
         used = next((value for name in _RESERVED if (value := _number(row, name))), None)
-        yield self.made(
-            line,
-            number,
-            index,
-            seconds,
-            tokens_per_s=rate,
-            loss=next((value for name in _LOSS if (value := _number(row, name)) is not None), None),
-            memory_gib=used,
-            memory_kind="reserved" if used else None,
-            mean=mean,
-        )
+        memory = {"memory_gib": used, "memory_kind": "reserved" if used else None}
+        loss = next((value for name in _LOSS if (value := _number(row, name)) is not None), None)
+        yield self.made(line, number, index, seconds, tokens_per_s=rate, loss=loss, mean=mean, **memory)
 
     def _count(self, row: Row) -> object:
         """Returns the step by one counter: a record without it (of the machine, of an evaluation) has no step."""

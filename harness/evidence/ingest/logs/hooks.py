@@ -7,6 +7,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from harness.evidence.ingest.logs.clock import taken
 from harness.evidence.ingest.logs.dialect import LLAMA, WORDS, Dialect, one_of
@@ -117,6 +118,7 @@ _STARTED = ("micro_batch_size", "gradient_accumulation_steps", "global_batch_siz
 _AXES, _SIZES = WORDS["nanotron"], WORDS["nanotron-llama"]
 _PARALLEL = re.compile(rf"(?:\]:\s{{1,60}}|ParallelismArgs\(){one_of(_AXES)}=([0-9]{{1,9}}),(?![0-9])")
 _LLAMA = re.compile(rf"\]:\s{{1,60}}{one_of((*_SIZES, 'tie_word_embeddings'))}=(\w{{1,12}})[,)](?![0-9])")
+_FIGURES = {"tokens_per_s": "tokens_per_sec_per_gpu", "tflops": "model_tflops_per_gpu", "loss": "lm_loss"}
 _GIB = 2**30
 
 
@@ -126,26 +128,17 @@ class Nanotron(Trainer):
         self.stated: dict[str, object] = {}
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
-        fields = {
-            setting[1]: value for setting in _FIELD.finditer(line, 0, 4000) if (value := scaled(setting[2])) is not None
-        }
+        settings = ((setting[1], scaled(setting[2])) for setting in _FIELD.finditer(line, 0, 4000))
+        fields = {name: value for name, value in settings if value is not None}
         elapsed, batch = fields.get("elapsed_time_per_iteration_ms"), fields.get("global_batch_size")
-        reserved = fields.get("cuda_max_memory_reserved")
         if not elapsed:
             return
-        yield self.made(
-            line,
-            number,
-            match[1],
-            elapsed / 1000,
-            tokens_per_s=fields.get("tokens_per_sec_per_gpu"),
-            tflops=fields.get("model_tflops_per_gpu"),
-            # shortened from 1000 on: then it is no exact count
-            global_batch_size=int(batch) if batch and batch < 1000 else None,
-            memory_gib=reserved / _GIB if reserved else None,
-            memory_kind="reserved" if reserved else None,
-            loss=fields.get("lm_loss"),
-        )
+        figures: dict[str, Any] = {ours: fields.get(theirs) for ours, theirs in _FIGURES.items()}
+        if reserved := fields.get("cuda_max_memory_reserved"):
+            figures |= {"memory_gib": reserved / _GIB, "memory_kind": "reserved"}
+        if batch and batch < 1000:  # shortened from there on: then it is no exact count
+            figures["global_batch_size"] = int(batch)
+        yield self.made(line, number, match[1], elapsed / 1000, **figures)
 
     def other(self, line: str, number: int) -> Iterable[Event] | None:  # noqa: ARG002
         """Reads a start, sizes of the layout and, where the model is a Llama, sizes of the model."""
@@ -324,11 +317,9 @@ def of_table(lines: Lines) -> Iterator[Event]:
             for name, run_steps, cell in zip(columns, steps, _cells(line), strict=False):
                 if _OTHERS.search(name) or not (value := _VALUE.fullmatch(cell)):
                     continue
-                if milliseconds := finite(_APART.sub("", value[1])):
+                if ms := finite(_APART.sub("", value[1])):
                     rate = finite(value[2]) if value[2] else None
-                    run_steps.append(
-                        Step(iteration=int(row[1]), seconds=milliseconds / 1000, line=number, tflops=rate, mean=True)
-                    )
+                    run_steps.append(Step(int(row[1]), ms / 1000, number, tflops=rate, mean=True))
     yield from _column_runs(columns, steps)
 
 

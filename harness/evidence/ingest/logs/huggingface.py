@@ -139,22 +139,15 @@ def _summary(line: str, number: int, bar: _Bar, config: KeyedDump) -> Iterator[E
     if (arguments := config.take()) is not None:
         yield arguments
     if steps is None or steps < _FEW:
-        count = (
-            "of a number of steps that it does not tell" if steps is None else f"of {steps} steps, warm-up among them"
-        )
-        yield Fact("note", f"no step time: only the runtime of the whole training ({seconds:.6g} s), {count}")
+        count = "a number of steps that it does not tell" if steps is None else f"{steps} steps, warm-up among them"
+        yield Fact("note", f"no step time: only the runtime of the whole training ({seconds:.6g} s), of {count}")
         return
     samples = measure(_SAMPLES.search(line))
     batch = samples * seconds / steps if samples else 0.0
     exact = batch >= 1 and abs(round(batch) / batch - 1) < _EXACT
     yield Fact("note", "the mean of a whole training: its first steps, evaluations and checkpoints are in it")
-    yield Step(
-        iteration=steps,
-        seconds=seconds / steps,
-        line=number,
-        global_batch_size=round(batch) if exact else None,
-        mean=True,
-    )
+    size = round(batch) if exact else None
+    yield Step(iteration=steps, seconds=seconds / steps, line=number, global_batch_size=size, mean=True)
 
 
 def _step_count(line: str, seconds: float, config: KeyedDump) -> int | None:

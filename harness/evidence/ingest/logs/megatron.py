@@ -143,22 +143,11 @@ def _step(line: str, number: int) -> Step | None:
     """Reads DeepSpeed's step; ``CurrSamplesPerSec`` is of the whole job (deepspeed/utils/timer.py: batch size over time)."""
     if match := _THROUGHPUT.search(line):
         peak = measure(_PEAK.search(line))
-        return Step(
-            iteration=int(match[1]),
-            seconds=None,
-            line=number,
-            samples_per_s=measure(match, 2),
-            memory_gib=peak,
-            memory_kind="allocated" if peak else None,
-        )
+        kind = "allocated" if peak else None
+        return Step(int(match[1]), None, number, samples_per_s=measure(match, 2), memory_gib=peak, memory_kind=kind)
     if match := _ENGINE.search(line):
-        return Step(
-            iteration=int(match[1]),
-            seconds=measure(match, 3),
-            line=number,
-            samples_per_s=measure(match, 4),
-            loss=finite(match[2]) if match[2] else None,
-        )
+        loss, rate = finite(match[2]) if match[2] else None, measure(match, 4)
+        return Step(int(match[1]), measure(match, 3), number, samples_per_s=rate, loss=loss)
     return None
 
 

@@ -181,23 +181,13 @@ class _Run:
         elif losses or not self.per_step:
             if len(self.readings.stated) < _MOST:
                 self.readings.stated.append(seconds)
-            yield from self._step(number, seconds, None, real(losses[0]) if losses else None)
+            yield from self._step(number, seconds, loss=real(losses[0]) if losses else None)
 
-    def _step(
-        self, number: int, seconds: float | None, rate: float | None, loss: float | None = None, mean: bool = False
-    ) -> Iterator[Event]:
+    def _step(self, number: int, seconds: float | None, **more: Any) -> Iterator[Event]:
         yield from self.arguments()
         self.count += 1
-        batch = real(self.stated.get("global_batch_size"))
-        yield Step(
-            iteration=self.count,
-            seconds=seconds,
-            line=number,
-            samples_per_s=rate,
-            global_batch_size=int(batch) if batch else None,
-            loss=loss,
-            mean=mean,
-        )
+        batch = int(real(self.stated.get("global_batch_size")) or 0)
+        yield Step(self.count, seconds, number, global_batch_size=batch or None, **more)
 
     def arguments(self) -> Iterator[Event]:
         """Yields the arguments, before the first step or at the end."""
@@ -221,7 +211,7 @@ class _Run:
         for doubt in doubts:
             yield Fact("note", doubt)
         for rate in rates:
-            yield from self._step(rate.line, None, rate.value, mean=True)
+            yield from self._step(rate.line, None, samples_per_s=rate.value, mean=True)
 
     def end(self) -> Iterator[Event]:
         yield from self._derived_steps()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 
@@ -56,11 +57,8 @@ def _may_matter(name: str, value: str) -> bool:
     plain = literal(value.strip("'\""))
     if isinstance(plain, Mapping):
         return plain.get("enabled", plain.get("enable")) is not False
-    return not (plain.lower() in _OFF if isinstance(plain, str) else _is_off_value(plain))
-
-
-def _is_off_value(value: object) -> bool:
-    return any(value == off and type(value) is type(off) for off in _OFF)
+    plain = plain.lower() if isinstance(plain, str) else plain
+    return not any(plain == off and type(plain) is type(off) for off in _OFF)
 
 
 _ARCHITECTURE = ("num_layers", "hidden_size", "num_attention_heads")
@@ -131,15 +129,13 @@ def settings(record: Logged, dialect: str, where: str, context: Context) -> Sett
     benchmark = record.facts.get("model")
     zoo_name = named or (zoo.find(str(benchmark)) if benchmark else None)
     context = context.on(_gpu_counts(values, None, record, context)[0])
-    loaded = (
-        _load_neox(printed, record, where)
-        if dialect == megatron.NEOX
-        else _load_workload(values, zoo_name, where, line, context)
-    )
+    if dialect == megatron.NEOX:
+        loaded = _load_neox(printed, record, where)
+    else:
+        loaded = _load_workload(values, zoo_name, where, line, context)
     model = context.model or (loaded.model if loaded else None) or (zoo.load(zoo_name) if zoo_name else None)
-    model = (
-        _trainer_named(_zoo_named(model, zoo_name), values) if model is not None and context.model is None else model
-    )
+    if model is not None and context.model is None:
+        model = _trainer_named(_zoo_named(model, zoo_name), values)
     stated, problems = _recipe_fields(values, loaded, record, model, where, line)
     said = {**_batch_from_tokens(printed, context), **stated, **context.stated}
     problems += refusals(values, stated, context, record, where, line)
@@ -159,13 +155,9 @@ def settings(record: Logged, dialect: str, where: str, context: Context) -> Sett
         ignored += may_matter(printed, values)
     recipe, wrong = parse_recipe(said, where, "recipe.") if not missing else (None, [])
     gpus, world = _gpu_counts(values, loaded, record, context)
-    counted = record.facts.get("gpus")
-    if world and counted and world != counted:
-        problems.append(Problem(where, place("world_size", line), world, f"{counted}, as the log's lines say"))
-    elif context.gpus and world and context.gpus != world:
-        problems.append(
-            Problem(where, place("world_size", line), world, f"{context.gpus}, as --gpus or the recipe says")
-        )
+    others = ((record.facts.get("gpus"), "the log's lines say"), (context.gpus, "--gpus or the recipe says"))
+    denied = (f"{other}, as {who}" for other, who in others if world and other and other != world)
+    problems += [Problem(where, place("world_size", line), world, expected) for expected in islice(denied, 1)]
     problems += wrong
     framework, unread = _framework(record, values, dialect, context, loaded)
     if problems or model is None or recipe is None:
@@ -192,8 +184,9 @@ def settings(record: Logged, dialect: str, where: str, context: Context) -> Sett
 def _batch_from_tokens(printed: Arguments | None, context: Context) -> dict[str, object]:
     """Returns the global batch in sequences where the log states tokens and the user the sequence length."""
     tokens, length = printed.values.get("tokens") if printed else None, context.stated.get("seq_length")
-    whole = isinstance(tokens, int) and isinstance(length, int) and length > 0 and tokens > 0 and tokens % length == 0
-    return {"global_batch_size": tokens // length} if whole else {}  # type: ignore[operator]
+    if isinstance(tokens, int) and isinstance(length, int) and length > 0 and tokens > 0 and tokens % length == 0:
+        return {"global_batch_size": tokens // length}
+    return {}
 
 
 #: Of the trainer of this project (:mod:`harness.measure`), beside Megatron-LM's arguments: argument → fact of a log.
@@ -220,10 +213,8 @@ def overruled(record: Logged, context: Context) -> Iterator[str]:
     gpu = catalogue.find_gpu(device)
     if device and not gpu and not context.gpu:
         yield f"GPU {device} by the log, of no name in the catalogue"
-    for name, by_user, by_log in (
-        ("GPU", context.gpu, gpu or device),
-        ("framework", context.framework, record.facts.get("framework")),
-    ):
+    framework = context.framework, record.facts.get("framework")
+    for name, by_user, by_log in (("GPU", context.gpu, gpu or device), ("framework", *framework)):
         if by_user and by_log and by_user != by_log:
             yield f"{name} {by_user}, as the user says; {by_log} by the log"
 
@@ -357,10 +348,8 @@ def _gpu_counts(
     values: Mapping[str, object], loaded: Loaded | None, record: Logged, context: Context
 ) -> tuple[int | None, int | None]:
     """Returns (GPUs, GPUs by the log alone)."""
-    world = loaded.gpus if loaded else None
-    for value in (values.get("world_size"), record.facts.get("gpus")):
-        if world is None and type(value) is int and value > 0:
-            world = value
+    counts = (loaded.gpus if loaded else None, values.get("world_size"), record.facts.get("gpus"))
+    world = next((count for count in counts if type(count) is int and count > 0), None)
     return context.gpus or world, world
 
 

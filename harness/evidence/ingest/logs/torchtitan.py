@@ -200,6 +200,7 @@ _DONE = re.compile(
     r"INFO - (Converted (?:MoE layers|GroupedExperts) .{1,200}|MXFP8 MoE training enabled"
     r"|Applied .{0,60}Async Tensor Parallelism.{0,60}|Applied CPU Offloading.{0,60})$"
 )
+_DOES = ("Converted ", "Applied ", "MoE training")
 _DONE_AS = "said"  # key of :func:`_read_setting` for these
 _PARAMETERS = re.compile(r"Total parameter count: (.{1,80})|size: ([0-9,]{1,20}) total parameters")
 _MESH_WORDS = WORDS["torchtitan-mesh"]
@@ -280,9 +281,7 @@ def _read_setting(line: str, stated: dict[str, object]) -> bool:
             stated["torch_compile"] = True
     elif quantised := _quantised(line):
         stated.update(quantised)
-    elif ("Converted " in line or "Applied " in line or "MoE training" in line) and (
-        done := _DONE.search(line.rstrip())
-    ):
+    elif done := _DONE.search(line.rstrip()) if any(map(line.__contains__, _DOES)) else None:
         before = str(stated.get(_DONE_AS, ""))
         stated[_DONE_AS] = before if done[1] in before else f"{before}\n{done[1]}".strip()
     else:
