@@ -11,7 +11,7 @@ from asked import ROOT
 
 from harness import disk_cache
 from harness.contracts.results import BASELINE
-from harness.contracts.runs import MeasuredRun, Prediction
+from harness.contracts.runs import MeasuredRun
 from harness.evaluation import evaluate
 from harness.evaluation.evaluate import Selected
 from harness.evidence import dataset
@@ -145,23 +145,6 @@ def test_what_measured_kernels_say_is_remembered_with_their_tables(
     digest.cache_clear()
     (own / "gemm.csv").write_text("".join((own / "gemm.csv").read_text().splitlines(keepends=True)[:-1]))
     assert tool.recalled(run) is None
-
-
-def test_a_damaged_or_foreign_prediction_is_made_again(cache: Path, runs: list[MeasuredRun]) -> None:
-    run, tool = _one(runs), Ours("simulate")
-    made = tool.predict(run)
-    (file,) = _files(cache)
-    whole = file.read_bytes()
-    for damaged in (b"", whole[:-1], whole[:60] + b"?" + whole[61:]):
-        file.write_bytes(damaged)
-        assert tool.recalled(run) is None
-    disk_cache.CachedValues("prediction", dict[str, str]).keep(f"Ours {tool.content(run)}", {"not": "a prediction"})
-    assert len(_files(cache)) == 1
-    assert tool.recalled(run) is None
-    again = tool.predict(run)
-    assert isinstance(again, Prediction)
-    assert replace(again, seconds_to_project=0) == replace(made, seconds_to_project=0)
-    assert tool.recalled(run) == again
 
 
 def test_code_that_changes_under_a_process_is_not_what_it_ran(

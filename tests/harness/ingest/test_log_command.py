@@ -23,16 +23,6 @@ def test_a_log_becomes_runs_a_table_and_a_picture(tmp_path: Path, capsys: pytest
     assert sorted(path.name for path in out.iterdir()) == ["megatron_e.png", "megatron_e.yaml"]
 
 
-def test_what_was_ingested_is_evaluated(tmp_path: Path) -> None:
-    out = tmp_path / "runs.yaml"
-    assert main(["ingest", str(LOGS / "megatron_b.log"), "--gpu", "mi300x", "--no-plot", "--out", str(out)]) == 0
-    results = tmp_path / "results"
-    assert (
-        main(["run", "--runs", str(out), "--mode", "simulate", "--no-gate", "--out", str(results), "--no-plots"]) == 0
-    )
-    assert "megatron_b" in (results / "results.csv").read_text()
-
-
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
     assert main(["ingest", *arguments]) == 2
     return capsys.readouterr().err.strip().splitlines()

@@ -1,6 +1,5 @@
 """Arguments, lines and user against each other: what is refused, what is doubted, and what is neither."""
 
-import gzip
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -169,19 +168,6 @@ def test_a_restart_has_its_own_warm_up_and_its_failure_is_over(tmp_path: Path) -
     assert [(cut.reason, cut.steps) for cut in log.state.cuts] == [("warm-up", 10)]
     (doubt,) = load(put(path, "\n".join([*head, *body[:30], died]) + "\n")).rows[0].doubts
     assert "the job failed: RuntimeError: NCCL error" in doubt
-
-
-def test_a_packed_log_that_was_cut_says_so_or_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    head, body = steps()
-    packed = gzip.compress("\n".join([*head, *body]).encode(), mtime=0)
-    path = put(tmp_path / "x.log.gz", packed[:-60])
-    (row,) = load(path).rows
-    assert "the compressed data ends early; what came before it is read" in row.doubts
-    assert main(["ingest", str(put(path, packed[:14])), "--out", str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err == (
-        f"{path}: found 'compressed data that ends before any text', expected a training log\n"
-    )
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_restart_is_drawn_in_the_order_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,27 +71,13 @@ def test_a_dense_model_whose_record_states_experts_has_them() -> None:
 
 
 def test_bigscience_recompute_follows_from_its_flop_count() -> None:
+    sizes = {"layers": 72, "hidden": 14336, "heads": 64, "kv_heads": 64, "ffn": 57344, "vocab": "~250k (250680 class)"}
     run, _ = one(
-        id="bs",
-        gpu="A100-SXM-80GB",
-        gpus=384,
-        framework="Megatron-DeepSpeed",
-        framework_version="bigscience fork, Feb 2022 (02-25)",
-        model="GPT 181B (BLOOM prequel)",
-        arch={"layers": 72, "hidden": 14336, "heads": 64, "kv_heads": 64, "ffn": 57344, "vocab": "~250k (250680 class)"},
-        seq_length=2048,
-        micro_batch_size=1,
-        global_batch_size=2016,
-        tp=8,
-        pp=2,
-        vpp=1,
-        cp=1,
-        ep=1,
-        dp=24,
-        zero="DeepSpeed ZeRO stage 1",
-        schedule="1F1B (DeepSpeed pipe engine)",
+        id="bs", gpu="A100-SXM-80GB", gpus=384, framework="Megatron-DeepSpeed", model="GPT 181B (BLOOM prequel)",
+        framework_version="bigscience fork, Feb 2022 (02-25)", arch=sizes, seq_length=2048, micro_batch_size=1,
+        global_batch_size=2016, tp=8, pp=2, vpp=1, cp=1, ep=1, dp=24, zero="DeepSpeed ZeRO stage 1",
+        schedule="1F1B (DeepSpeed pipe engine)", note="Memory = nvidia-smi max on first/last node.",
         metrics={"iteration_ms": 145450.0, "tflops_per_gpu": 109.11, "memory_gb": 65.0},
-        note="Memory = nvidia-smi max on first/last node.",
     )  # fmt: skip
     assert run.problem == ""
     assert (run.recipe.precision, run.recipe.recompute_granularity) == ("fp16", "full")
@@ -108,31 +94,18 @@ def test_template_without_its_shape_is_refused() -> None:
 
 
 def test_mlperf_lora_with_launch_exports() -> None:
+    exports = {
+        "FP8_AMAX_HISTORY": "4", "FP8_DPA": "1", "FP8_ACTIVATION": "True", "SP": "0", "TP_COMM_OVERLAP": "True",
+        "OVERLAP_PARAM_GATHER": "True", "FULL_CUDA_GRAPH": "0", "LAYER_CUDA_GRAPH": "1",
+    }  # fmt: skip
     run, _ = one(
         **record(
-            id="mlperf",
-            gpu="B200",
-            framework="NeMo / Megatron-Core (MLPerf)",
-            framework_version="NVIDIA NeMo Framework Release 25.04; MLPerf training v5.0",
-            model="Llama2-70B LoRA",
-            precision="FP8 (TE)",
-            global_batch_size=8,
-            other={
-                "config_exports": {
-                    "FP8_AMAX_HISTORY": "4",
-                    "FP8_DPA": "1",
-                    "FP8_ACTIVATION": "True",
-                    "SP": "0",
-                    "TP_COMM_OVERLAP": "True",
-                    "OVERLAP_PARAM_GATHER": "True",
-                    "FULL_CUDA_GRAPH": "0",
-                    "LAYER_CUDA_GRAPH": "1",
-                },
-                "step_time_s_median_by_run": [0.9450, 0.9449, 0.9543],
-            },
-            metrics={"iteration_ms": 945.0, "memory_gb": 82.3},
+            id="mlperf", gpu="B200", framework="NeMo / Megatron-Core (MLPerf)", model="Llama2-70B LoRA",
+            framework_version="NVIDIA NeMo Framework Release 25.04; MLPerf training v5.0", precision="FP8 (TE)",
+            other={"config_exports": exports, "step_time_s_median_by_run": [0.9450, 0.9449, 0.9543]},
+            global_batch_size=8, metrics={"iteration_ms": 945.0, "memory_gb": 82.3},
         )
-    )
+    )  # fmt: skip
     r = run.recipe
     assert r.lora == LoRA(dim=16, targets=("linear_qkv", "linear_proj"))
     assert (r.fp8_recipe, r.fp8_dot_product_attention, r.cuda_graph_scope) == ("delayed", True, ("full",))
