@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from harness.evidence.ingest.record import Record
 from projector.dataclass import dataclass
 
@@ -57,21 +59,15 @@ def sizes(record: Record, moe: bool, num_layers: int | None, framework: str, vpp
     _complete_split(record, split, gpus)
     seq = _required(record, "seq_length", record.integer("seq_length"))
     mbs, gbs = _batch_sizes(record, split["dp"], gpus, seq, framework)
-    ep = _size(record, "ep")
-    if ep is None and not moe:
-        ep = 1
+    ep = _size(record, "ep") or (None if moe else 1)
     if ep is None:
         record.refuse("ep not stated (mixture-of-experts model)")
-    pp = split["pp"]
     return Sizes(
+        **split,
         gpus=gpus,
-        tp=split["tp"],
-        pp=pp,
-        vpp=_virtual_stages(record, pp, num_layers, vpp_hint),
-        cp=split["cp"],
+        vpp=_virtual_stages(record, split["pp"], num_layers, vpp_hint),
         ep=ep,
         etp=_expert_tensor_size(record, split["tp"], moe, framework),
-        dp=split["dp"],
         micro_batch_size=mbs,
         global_batch_size=gbs,
         seq_length=seq,
@@ -112,9 +108,7 @@ def _required(record: Record, name: str, value: int | None) -> int | None:
 
 def _complete_split(record: Record, split: dict[str, int | None], gpus: int | None) -> None:
     """Fills what the product tp·pp·cp·dp = gpus forces; context parallelism that nobody mentions is 1, by assumption."""
-    known = 1
-    for value in split.values():
-        known *= value or 1
+    known = math.prod(value or 1 for value in split.values())
     open_names = [name for name, value in split.items() if value is None]
     if gpus and known and gpus % known == 0:
         rest = gpus // known
@@ -129,11 +123,9 @@ def _complete_split(record: Record, split: dict[str, int | None], gpus: int | No
     for name in ("tp", "pp", "cp"):
         if split[name] is None:
             record.refuse(f"{name} not stated")
-    values = [split[name] for name in ("tp", "pp", "cp", "dp")]
-    if gpus and None not in values:
-        tp, pp, cp, dp = (value or 1 for value in values)
-        if tp * pp * cp * dp != gpus:
-            record.refuse(f"tp {tp} × pp {pp} × cp {cp} × dp {dp} is not {gpus} GPUs")
+    if gpus and None not in split.values() and math.prod(value or 1 for value in split.values()) != gpus:
+        product = " × ".join(f"{name} {value}" for name, value in split.items())
+        record.refuse(f"{product} is not {gpus} GPUs")
 
 
 def _batch_sizes(

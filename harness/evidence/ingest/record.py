@@ -187,9 +187,7 @@ class Record:
 
     def text(self, *keys: str) -> str:
         value = self.get(*keys)
-        if value is None:
-            return ""
-        return one_line(value)
+        return "" if value is None else one_line(value)
 
     def integer(self, *keys: str) -> int | None:
         """Reads a whole number; a stated value that is none is refused by name."""
@@ -262,11 +260,8 @@ def section(header: str) -> str:
     name = ALIASES.get(name, name)
     if "." in name or name in TOP_KEYS:
         return name
-    if name in METRIC_KEYS:
-        return f"metrics.{name}"
-    if name in ARCH_KEYS:
-        return f"arch.{name}"
-    return f"other.{header.strip()}"
+    known = next((kind for kind, keys in (("metrics", METRIC_KEYS), ("arch", ARCH_KEYS)) if name in keys), None)
+    return f"{known}.{name}" if known else f"other.{header.strip()}"
 
 
 def known_key(key: str) -> bool:

@@ -26,21 +26,16 @@ class Said:
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._usual: dict[str, object] = {}
-        self._found: dict[str, object] = {}
+        self.settings: dict[str, object] = {}
+        self.usual: dict[str, object] = {}
 
-    def add(self, key: str, settings: Mapping[str, object], usual: Mapping[str, object] | None = None) -> None:
+    def add(self, key: str, settings: Mapping[str, object], usual: Mapping[str, object]) -> None:
         """Adds settings of ``key``. ``usual``: what the words at ``key`` mean where nothing states otherwise."""
         for name, value in settings.items():
-            before = self._found.setdefault(name, value)
+            before = self.settings.setdefault(name, value)
             if before != value:
                 self._record.leave(key, f"{name}={_plain(value)} where {_plain(before)} is stated too")
-        for name, value in (usual or {}).items():
-            self._usual.setdefault(name, value)
-
-    @property
-    def settings(self) -> dict[str, object]:
-        return {**self._usual, **self._found}
+        self.usual = {**usual, **self.usual}
 
 
 def settings_of(record: Record, gpu: str) -> dict[str, object]:
@@ -53,7 +48,7 @@ def settings_of(record: Record, gpu: str) -> dict[str, object]:
     _read_words(record, said, first, read, gpu)
     _read_arguments(record, said)
     _read_words(record, said, [key for key in order if key not in first], read, gpu)
-    return said.settings
+    return {**said.usual, **said.settings}
 
 
 def plain_key(key: str) -> str:
@@ -95,7 +90,7 @@ def _read_arguments(record: Record, said: Said) -> None:
             continue
         record.map(field, typed, plain_key(key))
         if field != "sync_free_stage" or typed != 0:  # 0 is how Primus spells "off"
-            said.add(key, *(({}, {field: typed}) if kind == "otherwise" else ({field: typed},)))
+            said.add(key, *(({}, {field: typed}) if kind == "otherwise" else ({field: typed}, {})))
 
 
 def _without_bracket(field: str, kind: str, value: object) -> tuple[object | None, str]:

@@ -49,7 +49,10 @@ def measured(
         derived += [how] if how else []
     if step is None and tgs is None:
         record.refuse("no throughput stated" if not tflops else "only TFLOP/s, configuration too incomplete to invert")
-    _check(record, step, tgs, gpus, tokens)
+    if step and tgs and gpus and tokens:
+        if words := contradiction(step, tgs, gpus, tokens):
+            record.refuse(words)
+        record.map("step_seconds", f"{step:.6g}")
     return Measured(
         step_seconds=step,
         tgs=tgs,
@@ -83,21 +86,11 @@ def _stated_rates(record: Record, gpus: int | None) -> tuple[float | None, float
         if value is not None and value <= 0:
             record.refuse(f"{name} = {value} is not positive")
     note = str(record.values.get("note", "")).lower()
-    if not note:
-        return (step if step and step > 0 else None), (tgs if tgs and tgs > 0 else None), derived
     if re.search(r"iteration_ms derived", note):
         derived.append("step_seconds from tgs (by the source's reader)")
     if re.search(r"tokens(_per_s_per_gpu|/s/gpu)?\b[^.;]*\bderived", note):
         derived.append("tgs from step_seconds (by the source's reader)")
     return (step if step and step > 0 else None), (tgs if tgs and tgs > 0 else None), derived
-
-
-def _check(record: Record, step: float | None, tgs: float | None, gpus: int | None, tokens: int | None) -> None:
-    if not (step and tgs and gpus and tokens):
-        return
-    if words := contradiction(step, tgs, gpus, tokens):
-        record.refuse(words)
-    record.map("step_seconds", f"{step:.6g}")
 
 
 _KINDS = ("allocated", "reserved", "device")
@@ -122,9 +115,8 @@ def _peak_memory(record: Record, framework: str) -> tuple[float | None, str | No
         return peak, stated
     if re.search(r"max[_ ](memory[_ ])?allocated|alloc gib", note):
         return peak, "allocated"
-    if (
-        re.search(r"nvidia-smi|rocm-smi|\bgib of \d+\b", note) or framework == "primus"
-    ):  # used of all, as the tools print it
+    # used of all, as the tools print it
+    if re.search(r"nvidia-smi|rocm-smi|\bgib of \d+\b", note) or framework == "primus":
         return peak, "device"
     if framework.startswith(("torchtitan", "torchtune")):
         return peak, "reserved"

@@ -19,7 +19,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from harness.evidence.ingest.logs.clock import stamp
 from projector.errors import NO_FILE, InputError, Problem
@@ -52,7 +52,6 @@ _FOREIGN = {
 _HEAD = 65_536  # bytes looked at to tell text from binary
 _BINARY_SHARE = 0.02  # of holes of NUL bytes and of what is no text
 _HOLES = re.compile("\0+")
-_IN_MEMORY = 16 * 2**20  # bytes of standard input kept in memory before they go to a temporary file
 _PATIENCE = 2000  # milliseconds that a pipe has to offer its first byte
 _REGULAR = "a regular file, or - for standard input"
 _LONGEST = 2**20  # characters of one line that are read; a longer line is read in pieces
@@ -85,10 +84,11 @@ class Source:
     zeros than a rotation under a trainer leaves, and nobody looked for what follows.
     """
 
-    def __init__(self, name: str, stream: IO[bytes] | None = None) -> None:
+    def __init__(self, name: str, copy: IO[bytes] | None = None) -> None:
+        """``copy``: a temporary file with what can be read only once, which lives as long as the source."""
         self.name = name
         self.truncated = self.hollow = False
-        self._stream = stream
+        self._copy = copy
         self._last = 0, ""
 
     def head(self) -> str:
@@ -142,46 +142,16 @@ class Source:
         return "".join(parts)
 
     def _open_text(self) -> IO[str]:
-        raw = self._open_raw()
+        raw = self.open_raw()
         first = raw.read(8)
         raw.seek(0)
         opener = next((opener for magic, opener in _PACKED.items() if first.startswith(magic)), None)
-        data = cast(IO[bytes], opener(raw, "rb")) if opener else raw
+        data: IO[bytes] = opener(raw, "rb") if opener else raw
         wide = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         return io.TextIOWrapper(data, "utf-16" if wide else "utf-8-sig", errors="replace", newline=None)
 
-    def _open_raw(self) -> IO[bytes]:
-        if self._stream is None:
-            return open(self.name, "rb")
-        self._stream.seek(0)
-        return cast(IO[bytes], io.BufferedReader(_OpenView(self._stream)))
-
-
-class _OpenView(io.RawIOBase):
-    """A view of a stream that stays open when the view is closed."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._inner = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._inner.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._inner.tell()
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._inner.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def read(self, size: int = -1) -> bytes:
-        return self._inner.read(size)
+    def open_raw(self) -> IO[bytes]:
+        return open(self.name if self._copy is None else self._copy.name, "rb")
 
 
 def open_source(path: str | Path) -> Source:
@@ -189,8 +159,7 @@ def open_source(path: str | Path) -> Source:
     :class:`InputError` for what cannot be read as text."""
     name = str(path)
     try:
-        stream = _standard_input() if name == "-" else _scalars(Path(name)) or _piped(name)
-        source = Source(name, stream)
+        source = Source(name, _standard_input() if name == "-" else _scalars(Path(name)) or _piped(name))
         _refuse_binary(source)
     except FileNotFoundError:
         raise InputError([Problem(name, "", NO_FILE, "a training log")]) from None
@@ -218,21 +187,21 @@ def _scalars(path: Path) -> IO[bytes] | None:
     for step, tag, value, seconds in scalars[["step", "tag", "value", "wall_time"]].itertuples(index=False):
         if not tag.endswith(_SAMPLES):
             steps.setdefault(int(step), {_WALL: seconds, "step": int(step)})[tag] = value
-    return io.BytesIO("\n".join(json.dumps(record) for _, record in sorted(steps.items())).encode())
+    return _copied(io.BytesIO("\n".join(json.dumps(record) for _, record in sorted(steps.items())).encode()))
 
 
 def _standard_input() -> IO[bytes]:
     """Copies standard input, so that the log can be read again."""
     stream = getattr(sys.stdin, "buffer", None)
-    return _spooled(stream if stream is not None else io.BytesIO(sys.stdin.read().encode("utf-8", "replace")))
+    return _copied(stream if stream is not None else io.BytesIO(sys.stdin.read().encode("utf-8", "replace")))
 
 
-def _spooled(stream: IO[bytes]) -> IO[bytes]:
-    """Copies a whole stream, into memory while it is small, else into a temporary file."""
-    copy = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - lives as long as the source
+def _copied(stream: IO[bytes]) -> IO[bytes]:
+    """Copies a whole stream into a temporary file."""
+    copy: Any = tempfile.NamedTemporaryFile()  # noqa: SIM115 - lives as long as the source
     shutil.copyfileobj(stream, copy)
-    copy.seek(0)
-    return cast(IO[bytes], copy)
+    copy.flush()
+    return copy  # type: ignore[no-any-return]
 
 
 def _piped(name: str) -> IO[bytes] | None:
@@ -254,11 +223,11 @@ def _piped(name: str) -> IO[bytes] | None:
         if not any(event & select.POLLIN for _, event in ready.poll(_PATIENCE)):
             raise InputError([Problem(name, "", "a pipe that nobody writes to", _REGULAR)])
         os.set_blocking(handle, True)
-        return _spooled(pipe)
+        return _copied(pipe)
 
 
 def _refuse_binary(source: Source) -> None:
-    with source._open_raw() as raw:
+    with source.open_raw() as raw:
         first = raw.read(8)
     for magic, what in _FOREIGN.items():
         if first.startswith(magic):
