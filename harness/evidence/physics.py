@@ -153,12 +153,7 @@ def _unusual(run: MeasuredRun) -> Iterator[Finding]:
         yield not spread > 1, f"a relative spread of {spread:.3g} (rel_std) is outside 0 to 1"
 
 
-@lru_cache(maxsize=1024)
-def _date_findings(text: str) -> tuple[Finding, ...]:
-    return tuple(_date_mistakes(text))
-
-
-def _date_mistakes(text: str) -> Iterator[Finding]:
+def _date_findings(text: str) -> Iterator[Finding]:
     """Finds a date that is not ``YYYY``, ``YYYY-MM`` or ``YYYY-MM-DD``, or outside the years of such trainings."""
     if not text:
         return

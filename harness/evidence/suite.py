@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field
@@ -112,14 +113,11 @@ def parse_gate(value: object, where: str) -> tuple[dict[str, dict[str, float]], 
 def _text_problems(document: Mapping[object, object], where: str) -> list[Problem]:
     problems = []
     name = document.get("suite")
-    if not isinstance(name, str) or not name or set(name) - _NAME_CHARACTERS:
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         problems.append(Problem(where, "suite", name, "a name of letters, digits, dots, dashes and underscores"))
     if "title" in document and not isinstance(document["title"], str):
         problems.append(Problem(where, "title", document["title"], "text"))
     return problems
-
-
-_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 def _repeated(selected: list[MeasuredRun], case_runs: list[MeasuredRun], plan: Plan, where: str) -> list[Problem]:

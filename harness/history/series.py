@@ -52,7 +52,7 @@ class Series:
     predictor: str
     settings: tuple[tuple[str, str], ...]
     beside: tuple[str, ...]
-    versions: tuple[Version, ...]
+    versions: tuple[Version, ...] = ()
 
     @property
     def title(self) -> str:
@@ -91,21 +91,17 @@ def versions(recorded: Iterable[Recorded]) -> tuple[Recorded, ...]:
 
 def series(recorded: Iterable[Recorded]) -> tuple[Series, ...]:
     """Returns every suite × predictor × settings, in order of first appearance. The rows are of one fit."""
-    by_key: dict[tuple[object, ...], list[Version]] = {}
-    named: dict[tuple[object, ...], Series] = {}
+    lines: dict[Series, list[Version]] = {}
     for version in versions(recorded):
         recording = version.recording
         settings = tuple((name, str(value)) for name, value in sorted(recording.settings.items()))
         for (suite, predictor), rows in accuracy.by(version.rows, lambda r: (r.suite, r.predictor)).items():
             beside = tuple(sorted(name for name in recording.suites if name != suite))
-            key = (suite, predictor, settings, beside)
-            named.setdefault(
-                key, Series(suite=suite, predictor=predictor, settings=settings, beside=beside, versions=())
-            )
-            line = by_key.setdefault(key, [])
+            begun = Series(suite=suite, predictor=predictor, settings=settings, beside=beside)
+            line = lines.setdefault(begun, [])
             other = bool(line) and line[-1].recording.suites.get(suite) != recording.suites.get(suite)
             line.append(Version(recording=recording, rows=tuple(rows), facts=version.facts, other_runs=other))
-    return tuple(replace(named[key], versions=tuple(line)) for key, line in by_key.items())
+    return tuple(replace(begun, versions=tuple(line)) for begun, line in lines.items())
 
 
 def figures(found: Sequence[Version], tolerance: float) -> tuple[Figures, ...]:

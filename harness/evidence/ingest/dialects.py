@@ -185,12 +185,10 @@ def read_records_of_log(path: str | Path) -> tuple[str, list[Logged]]:
         content = foreign.unread(source.lines()) or "no line of a known trainer"
         raise InputError([Problem(str(path), "", content, _EXPECTED)])
     _refuse_unreadable(records, path)
-    if not any(record.steps for record in records) and (why := foreign.unread(source.lines())) is not None:
-        for record in records:
-            record.notes.append(why)
-    if source.truncated:
-        for record in records:
-            record.notes.append("the compressed data ends early; what came before it is read")
+    why = foreign.unread(source.lines()) if not any(record.steps for record in records) else None
+    ends = "the compressed data ends early; what came before it is read" if source.truncated else None
+    for record in records:
+        record.notes += filter(None, (why, ends))
     return dialect, records
 
 

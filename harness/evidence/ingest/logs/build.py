@@ -61,7 +61,8 @@ def build(record: Logged, dialect: str, where: str, context: Context) -> LogRun:
     state = state_of(record)
     unstated = {"gpus": "gpus not stated", "gpu": unknown_gpu(record) or "gpu not stated"}
     refused = [why for name, why in unstated.items() if not getattr(config, name)]
-    scale = _seconds_per_unit(record, config)
+    recipe = config.recipe
+    scale = partial.seconds_per_unit(record, recipe.global_batch_size, recipe.seq_length, config.gpus) or float("nan")
     measured = _measured(record, state, config, scale, refused)
     run = run_of(
         record,
@@ -87,6 +88,9 @@ def build(record: Logged, dialect: str, where: str, context: Context) -> LogRun:
     run, judged = physics.marked(run)
     refused += judged.refused
     rates = () if state is None else consistency.rates(run, record, state, tokens)
+    # what a flag of ``harness ingest`` can supply, where nothing else stops the run
+    missing = partial.missing_of(None, config.gpu, config.gpus)
+    flags = () if judged.refused or len(refused) > len(missing) else partial.flag_for(missing)
     arguments = (f"{config.dumped} arguments from line {config.line}",) if config.dumped else ()
     row = RowReport(
         where=where,
@@ -96,27 +100,11 @@ def build(record: Logged, dialect: str, where: str, context: Context) -> LogRun:
         refused=tuple(refused),
         doubts=(*config.doubts, *judged.doubts, *step_doubts(record, state), *map(str, rates)),
         unread=config.unread,
-        missing=_lacking_flags(refused, config, judged),
+        missing=flags,
     )
     if state is not None:
         run = replace(run, notes="; ".join(filter(None, (run.notes, evidence(state, scale)))))
     return LogRun(run=run, row=row, dialect=dialect, record=record, state=state, scale=scale)
-
-
-def _lacking_flags(refused: list[str], config: Settings, judged: physics.Judgement) -> tuple[tuple[str, str], ...]:
-    """Lists what a flag of ``harness ingest`` can supply, where nothing else stops the run."""
-    missing = partial.missing_of(None, config.gpu, config.gpus)
-    return () if judged.refused or len(refused) > len(missing) else partial.flag_for(missing)
-
-
-def _seconds_per_unit(record: Logged, config: Settings) -> float:
-    """Returns the seconds of a step per unit of the record's values."""
-    recipe = config.recipe
-    if record.basis == "samples":
-        return float(recipe.global_batch_size)
-    if record.basis == "tokens":
-        return recipe.global_batch_size * recipe.seq_length / config.gpus if config.gpus else float("nan")
-    return 1.0
 
 
 def _measured(record: Logged, state: SteadyState | None, found: Settings, scale: float, refused: list[str]) -> Measured:

@@ -87,7 +87,7 @@ class KeyedDump:
 
     def __init__(self, pattern: re.Pattern[str], known: Mapping[str, str], least: int = 3) -> None:
         self._pattern, self._known, self._least = pattern, known, least
-        self._found: dict[str, object] = {}
+        self.found: dict[str, object] = {}
         self._others: dict[str, str] = {}
         self._stated = 0
         self._line = 0
@@ -99,16 +99,12 @@ class KeyedDump:
             name = self._known.get(match[1])
             if name is not None:
                 known, self._line = True, self._line or number
-                self._found[name] = match[2].strip().strip("'\"")
+                self.found[name] = match[2].strip().strip("'\"")
             elif len(self._others) < _MOST:
                 self._others[match[1]] = match[2].strip()
         return known
 
-    @property
-    def found(self) -> Mapping[str, object]:
-        return self._found
-
     def take(self) -> Arguments | None:
-        values, others, line, stated = self._found, self._others, self._line, self._stated
-        self._found, self._others, self._line, self._stated = {}, {}, 0, 0
+        values, others, line, stated = self.found, self._others, self._line, self._stated
+        self.found, self._others, self._line, self._stated = {}, {}, 0, 0
         return Arguments(values, line, stated, tuple(others.items())) if len(values) >= self._least else None

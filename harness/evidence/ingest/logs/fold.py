@@ -85,7 +85,6 @@ def _largest(peaks: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return largest
 
 
-_BASES = ("seconds", "tokens", "samples")
 _BACK = 8  # logging intervals that a number may fall behind before it means a restart (ranks print out of turn)
 _MOST_TIMERS = 64
 _SAME = 0.05  # relative difference between the times that ranks measure of one step
@@ -126,7 +125,7 @@ class _Builder:
         self._fresh = True
         self._used: dict[tuple[int, int], dict[str, float]] = {}
         self._highest, self._interval = -1, 1
-        self._basis = -1
+        self._basis = ""
         self._mean = False
 
     @property
@@ -135,7 +134,7 @@ class _Builder:
 
     def step(self, step: Step) -> None:
         basis, value = _value(step)
-        if value is None or not 0 < value < 1e12 or (self._basis >= 0 and basis != self._basis):
+        if value is None or not 0 < value < 1e12 or (self._basis and basis != self._basis):
             return
         self._basis = basis
         self._check_order(step.iteration)
@@ -251,7 +250,7 @@ class _Builder:
         if self._first_alone():
             record.steady = False
             record.notes.append("the only step logged is the first of the run: warm-up, not its speed")
-        record.basis = _BASES[max(self._basis, 0)]
+        record.basis = self._basis or record.basis
         for name, column in self._columns.items():
             setattr(record, name, np.asarray(column))
         record.memory = _largest(self.by_start().values())
@@ -259,15 +258,15 @@ class _Builder:
         return record
 
 
-def _value(step: Step) -> tuple[int, float | None]:
-    """Returns (index of the basis, value): seconds where the log prints them or they follow from the step's own batch."""
+def _value(step: Step) -> tuple[str, float | None]:
+    """Returns (basis, value): seconds where the log prints them or they follow from the step's own batch."""
     if step.seconds is not None:
-        return 0, step.seconds
+        return "seconds", step.seconds
+    if step.samples_per_s and step.global_batch_size:
+        return "seconds", step.global_batch_size / step.samples_per_s
     if step.samples_per_s:
-        if step.global_batch_size:
-            return 0, step.global_batch_size / step.samples_per_s
-        return 2, 1 / step.samples_per_s
-    return 1, 1 / step.tokens_per_s if step.tokens_per_s else None
+        return "samples", 1 / step.samples_per_s
+    return "tokens", 1 / step.tokens_per_s if step.tokens_per_s else None
 
 
 def _drop_repeated_prints(record: Logged) -> None:

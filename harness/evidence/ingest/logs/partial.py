@@ -64,6 +64,12 @@ def interval(state: SteadyState, scale: float) -> tuple[str, ...]:
     return (f"90 % interval {state.low * scale:.6g} to {state.high * scale:.6g} s",)
 
 
+def seconds_per_unit(record: Logged, batch: int | None, length: int | None, gpus: int | None) -> float | None:
+    """Returns the seconds of a step for one unit of the record's values; None where what it takes is not known."""
+    tokens = batch * length / gpus if batch and length and gpus else None
+    return {"seconds": 1.0, "samples": batch, "tokens": tokens}[record.basis]
+
+
 def read_without(
     record: Logged, state: SteadyState | None, dialect: str, context: Context, *, contradicted: bool = False
 ) -> Reading:
@@ -74,8 +80,7 @@ def read_without(
         stated = replace(stated, gpus=None, global_batch_size=None, seq_length=None)
     batch, length, gpus = stated.global_batch_size, stated.seq_length, stated.gpus
     tokens = batch * length if batch and length else None
-    scales = {"seconds": 1.0, "samples": batch, "tokens": tokens / gpus if tokens and gpus else None}
-    scale = scales[record.basis]
+    scale = seconds_per_unit(record, batch, length, gpus)
     seconds = state.value * scale if state is not None and scale else None
     # Where the batch of a step is not known, nothing better is known than the rate that the log prints itself
     printed = {record.basis: 1 / state.value} if state is not None else {}

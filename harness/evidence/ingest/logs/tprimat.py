@@ -46,12 +46,8 @@ def read(source: Source) -> Iterator[Event]:
     if not isinstance(document, Mapping):
         return
     yield from _read_facts(document, source.name)
-    config = {
-        **section(document, "gpu_info"),
-        **section(document, "parallel_config"),
-        **section(document, "parallelism_config"),
-        **section(document, "training_config"),
-    }
+    parts = ("gpu_info", "parallel_config", "parallelism_config", "training_config")
+    config = {name: value for part in parts for name, value in section(document, part).items()}
     values = {WORDS[NAME][name]: value for name, value in config.items() if name in WORDS[NAME]}
     if "micro_batch_size" not in values and (micro := _micro_batch(config)):
         values["micro_batch_size"] = micro
@@ -102,15 +98,11 @@ def _read_facts(document: Mapping[str, Any], name: str) -> Iterator[Event]:
 
 
 def _peak_memory(document: Mapping[str, Any]) -> Iterator[Event]:
-    metrics, has_peak = section(document, "memory_metrics"), False
-    for kind in ("reserved", "allocated"):
-        peak = positive(metrics.get(f"peak_memory_{kind}_gb"))
-        if peak:
-            has_peak = True
-            yield Memory(peak * _GB, kind)
-    used = _step_memory(document)
-    if used and not has_peak:
-        yield Memory(max(used) * _GB, "allocated")
+    metrics, used = section(document, "memory_metrics"), _step_memory(document)
+    peaks = {kind: positive(metrics.get(f"peak_memory_{kind}_gb")) for kind in ("reserved", "allocated")}
+    if not any(peaks.values()) and used:
+        peaks = {"allocated": max(used)}
+    yield from (Memory(peak * _GB, kind) for kind, peak in peaks.items() if peak is not None)
 
 
 def _step_memory(document: Mapping[str, Any]) -> list[float]:
