@@ -171,18 +171,14 @@ def _parts(item: Mapping[str, Any], where: str, label: str, problems: list[Probl
         if item.get(name) is not None:
             parts[name], wrong = parse_dataclass(kind, item[name], where, f"{label}{name}.")
             problems += wrong
-    if item.get("model") is not None:
-        parts["model"], wrong = parse_model(item["model"], where, f"{label}model.")
-        problems += wrong
-    if item.get("recipe") is not None:
-        parts["recipe"], wrong = parse_recipe(item["recipe"], where, f"{label}recipe.")
-        problems += wrong
-    if not item.get("problem"):
-        problems += [
-            Problem(where, f"{label}{name}", "nothing", "a value (a row without one needs `problem:`)")
-            for name in ("model", "recipe")
-            if item.get(name) is None
-        ]
+    parsers: dict[str, Any] = {"model": parse_model, "recipe": parse_recipe}
+    for name, parse_part in parsers.items():
+        if item.get(name) is not None:
+            parts[name], wrong = parse_part(item[name], where, f"{label}{name}.")
+            problems += wrong
+        elif not item.get("problem"):
+            expected = "a value (a row without one needs `problem:`)"
+            problems.append(Problem(where, f"{label}{name}", "nothing", expected))
     return parts
 
 

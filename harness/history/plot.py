@@ -34,22 +34,14 @@ def draw(found: Sequence[Series], tolerance: float, last: int) -> Figure | None:
 
 def _column(panels: Any, shown: Sequence[Figures], tolerance: float) -> None:
     error, share, order, rows = panels
-    _lines(error, "mean |error|, %", {"macro": _percents(shown, "macro"), "plain": _percents(shown, "plain"),
-                                      "median": _percents(shown, "median")})  # fmt: skip
-    _lines(
-        share, "rows, %", {"coverage": _percents(shown, "coverage"), "inside the interval": _percents(shown, "inside")}
-    )
+    _lines(error, "mean |error|, %", {name: _percents(shown, name) for name in ("macro", "plain", "median")})
+    shares = {"coverage": "coverage", "inside the interval": "inside"}
+    _lines(share, "rows, %", {words: _percents(shown, name) for words, name in shares.items()})
     _lines(order, "Kendall's tau-b", {"tau-b": [f.tau for f in shown]})
     share.set_ylim(top=102)
-    places = range(len(shown))
-    rows.bar(
-        places,
-        [f.broken for f in shown],
-        color=VERMILION,
-        width=0.7,
-        label=f"broken by over {100 * tolerance:g} points",
-    )
-    rows.bar(places, [f.lost for f in shown], bottom=[f.broken for f in shown], color=GREY, width=0.7, label="lost")
+    places, broken, words = range(len(shown)), [f.broken for f in shown], f"broken by over {100 * tolerance:g} points"
+    rows.bar(places, broken, color=VERMILION, width=0.7, label=words)
+    rows.bar(places, [f.lost for f in shown], bottom=broken, color=GREY, width=0.7, label="lost")
     rows.set_ylabel("rows", fontsize=8)
     rows.yaxis.get_major_locator().set_params(integer=True)
     rows.set_ylim(0, max(1.0, 1.25 * max(f.broken + f.lost for f in shown)))

@@ -22,17 +22,12 @@ _KINDS = (
 
 def source_of(record: Record, strip: tuple[str, ...] = ()) -> Source:
     """Returns title, revision (first hash or tag after ``@``), licence and kind. ``strip``: patterns cut from titles."""
-    title = record.text("source") or record.where
-    for pattern in strip:
-        title = re.sub(pattern, "", title)
+    title = _stripped(record.text("source") or record.where, strip)
     revision = re.search(r"@\s*([0-9a-f]{7,40})\b", title)
     stated = record.text("source_kind").lower()
     kind = next((name for name, pattern in _KINDS if re.search(pattern, stated)), "table")
     return Source(
-        title=re.sub(r"\s+", " ", title).strip(" ,;"),
-        revision=revision[1] if revision else "",
-        licence=record.text("licence"),
-        kind=kind,
+        title=title.strip(" ,;"), revision=revision[1] if revision else "", licence=record.text("licence"), kind=kind
     )
 
 
@@ -114,7 +109,10 @@ def _is_rack(gpu: str) -> bool:
 
 def stripped_note(record: Record, strip: tuple[str, ...]) -> str:
     """Returns the record's note without what the patterns ``strip`` match."""
-    note = record.text("note")
+    return _stripped(record.text("note"), strip).strip()
+
+
+def _stripped(text: str, strip: tuple[str, ...]) -> str:
     for pattern in strip:
-        note = re.sub(pattern, "", note)
-    return re.sub(r"\s+", " ", note).strip()
+        text = re.sub(pattern, "", text)
+    return re.sub(r"\s+", " ", text)

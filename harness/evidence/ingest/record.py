@@ -55,7 +55,6 @@ _NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _LISTED = reprlib.Repr()
 _LISTED.maxstring = _LISTED.maxother = 80
-_PLAIN_FIRST = frozenset("0123456789")
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -147,14 +146,9 @@ class Record:
         """Builds a record from one row's cells under canonical ``keys``; undoes the shielding of :mod:`csvcell`."""
         record = cls.__new__(cls)
         record._reset(where)
-        values = record.values
         for key, cell in zip(keys, cells, strict=False):
-            if not cell:
-                continue
-            if cell[0] in _PLAIN_FIRST and key not in values:
-                values[key] = cell  # no word for nothing begins so
-            else:
-                record._set(key, plain(cell) if cell[0] == "'" else cell)
+            if cell:
+                record._set(key, plain(cell))
         return record
 
     def _add(self, key: str, value: object) -> None:

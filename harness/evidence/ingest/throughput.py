@@ -19,8 +19,6 @@ def out_of_memory(record: Record) -> bool:
         return True
     result = record.text("other.result", "metrics.status")
     note = str(record.values.get("note", ""))
-    if not result and not note:
-        return False
     return bool(re.match(r"oom\b|out[- ]of[- ]memory", result, re.I) or re.match(r"oom\b|out of memory", note, re.I))
 
 

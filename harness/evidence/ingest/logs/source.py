@@ -43,10 +43,7 @@ _PACKED: Mapping[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": b
 _FOREIGN = {
     b"PK\x03\x04": "a zip archive",
     b"\x28\xb5\x2f\xfd": "zstandard data",
-    b"\x80\x02": "a pickle",
-    b"\x80\x03": "a pickle",
-    b"\x80\x04": "a pickle",
-    b"\x80\x05": "a pickle",
+    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a pickle"),
     b"\x7fELF": "a program",
 }
 _HEAD = 65_536  # bytes looked at to tell text from binary

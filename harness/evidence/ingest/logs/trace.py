@@ -81,22 +81,20 @@ class _Device:
 
     def __init__(self) -> None:
         self._start, self._end, self._collective = array("d"), array("d"), array("b")
-        self._names: dict[str, list[float]] = {}
-        self._is_collective: dict[str, bool] = {}
+        self._names: dict[str, list[float]] = {}  # seconds, calls, whether it is a collective
         self.optimized = False
 
     def add(self, name: str, start: float, duration: float) -> None:
         if name not in self._names:
             if len(self._names) >= _MOST_NAMES:
                 name = "(other kernels)"
-            self._names.setdefault(name, [0.0, 0])
-            self._is_collective.setdefault(name, _COLLECTIVE.search(name) is not None)
+            self._names.setdefault(name, [0.0, 0, _COLLECTIVE.search(name) is not None])
         total = self._names[name]
         total[0] += duration * _MICRO
         total[1] += 1
         self._start.append(start)
         self._end.append(start + duration)
-        self._collective.append(self._is_collective[name])
+        self._collective.append(int(total[2]))
 
     def kernels(self) -> Kernels | None:
         if not self._start:
@@ -107,7 +105,7 @@ class _Device:
         other = _union_length(start[~collective], end[~collective])
         ranked = sorted(self._names.items(), key=lambda item: (-item[1][0], item[0]))[:_TOP]
         return Kernels(
-            top=tuple((name, seconds, int(calls)) for name, (seconds, calls) in ranked),
+            top=tuple((name, seconds, int(calls)) for name, (seconds, calls, _) in ranked),
             span_s=float(end.max() - start.min()) * _MICRO,
             busy_s=busy * _MICRO,
             communication_s=_union_length(start[collective], end[collective]) * _MICRO,
