@@ -16,14 +16,13 @@ from projector.errors import Unsupported
 from projector.layers.linear import Linear, linear
 from projector.layers.local import LayerView
 from projector.layers.norms import norm
-from projector.operators.module import Module
+from projector.operators.module import Module, function
 from projector.operators.saved import Saved
-from projector.operators.types import Operator, Stream
+from projector.operators.types import Cost, Operator, Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
 from projector.size import most
 
-Cost = tuple[float, float, int]
 _COSTS: dict[str, tuple[Cost, Cost]] = parameter(
     {
         "router": ((1.0, 1.0, 4), (1.0, 1.0, 4)),  # scale, tanh
@@ -74,11 +73,8 @@ def leaving(view: LayerView) -> tuple[Module, ...]:
     if not n:
         return ()
     projected = (part for i in range(1, n) for part in _project(f"altup.leaving{i}", "altup.leaving.streams", view))
-    x = view.hidden_bytes
-    back = Stream("altup.mean.bwd", "elementwise", x, n * x)
-    mean = Stream("altup.mean", "elementwise", n * x, x)
-    saved = Saved("altup.leaving.streams", n * x, input=True)
-    return (*projected, Module("altup.mean", forward=(mean,), backward_input=(back,), saves=(saved,)))
+    saved = Saved("altup.leaving.streams", n * view.hidden_bytes, input=True)
+    return (*projected, function("altup.mean", view.hidden_bytes, (n, 1, 1), (1, n, 1), saves=(saved,)))
 
 
 def embeddings(view: LayerView) -> tuple[Module, ...]:
@@ -182,8 +178,6 @@ def _per_layer_embedding(view: LayerView) -> tuple[Module, ...]:
         Saved("per_layer_gate.gelu", narrow),
         Saved("per_layer_input", narrow, input=True),
     )
-    add = Stream("per_layer_add", "elementwise", n * x, (n - 1) * x)
-    back = Stream("per_layer_add.bwd", "elementwise", (n - 1) * x, x)
     return (
         *scaled,
         _linear("per_layer_gate", view.hidden, p, reads, view),
@@ -192,7 +186,7 @@ def _per_layer_embedding(view: LayerView) -> tuple[Module, ...]:
         norm(
             "post_per_layer_norm", view.hidden, view.shard_tokens, view, branch=False, reads="per_layer_projection.out"
         ),
-        Module("per_layer_add", forward=(add,), backward_input=(back,)),
+        function("per_layer_add", x, (n, n - 1, 1), (n - 1, 1, 1)),
     )
 
 
@@ -221,17 +215,5 @@ def _kernel(
     makes: tuple[str, float] | None = None,
 ) -> Module:
     """Returns element-wise functions on ``tensor`` bytes; a compiler reads and writes once, and twice in its backward."""
-    forward, backward = _COSTS[cost]
-    if view.compiled:
-        forward, backward = (1.0, 1.0, 1), (2.0, 1.0, 1)
-
-    def stream(name: str, each: Cost) -> Stream:
-        return Stream(name, "elementwise", each[0] * tensor, each[1] * tensor, launches=each[2])
-
-    return Module(
-        name,
-        forward=(stream(name, forward),),
-        backward_input=(stream(f"{name}.bwd", backward),),
-        saves=tuple(saves),
-        makes=(Saved(makes[0], makes[1]),) if makes else (),
-    )
+    costs = ((1.0, 1.0, 1), (2.0, 1.0, 1)) if view.compiled else _COSTS[cost]
+    return function(name, tensor, *costs, saves=tuple(saves), makes=(Saved(*makes),) if makes else ())

@@ -21,7 +21,7 @@ from projector.layers.indexer import indexer, target
 from projector.layers.linear import Linear, batched, linear
 from projector.layers.local import LayerView
 from projector.layers.norms import norm, residual
-from projector.operators.module import Module
+from projector.operators.module import Module, function
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Stream
 from projector.operators.weights import Weight
@@ -102,10 +102,12 @@ def _query(sizes: Compressed, d: int, view: LayerView) -> tuple[Module, ...]:
         makes=(("q_heads.in", width),),
     )
     tensor = view.act * width * view.tokens
-    heads = Module(
+    heads = function(
         "q_heads",
-        forward=(Stream("q_heads", "norm", tensor, tensor),),
-        backward_input=(Stream("q_heads.bwd", "norm", 2 * tensor, tensor),),
+        tensor,
+        (1, 1, 1),
+        (2, 1, 1),
+        "norm",
         saves=(Saved("q_heads.in", tensor, input=True),),
         makes=(Saved("q", tensor),),
         tags=ATTN,
@@ -145,13 +147,16 @@ def compressor(name: str, ratio: int, d: int, view: LayerView) -> tuple[Module, 
     wide = d * (2 if ratio < OVERLAPPING else 1)
     spec = Linear(name, (2 * wide,), view.hidden, view.tokens, parts=(wide, wide), reads="input_norm.out")
     tensor, rows = view.act * 2 * wide * view.tokens, -(-view.tokens // ratio)
-    pool = Module(
+    entries = view.act * d * rows
+    pool = function(
         f"{name}.pool",
-        forward=(Stream(f"{name}.pool", "softmax", tensor, view.act * d * rows),),
-        backward_input=(Stream(f"{name}.pool.bwd", "softmax", tensor + view.act * d * rows, tensor),),
+        1,
+        (tensor, entries, 1),
+        (tensor + entries, tensor, 1),
+        "softmax",
         weights=(Weight(f"{name}.positions", ratio, wide),),
         saves=(Saved(f"{name}.pool.in", tensor, storage=f"{name}.out", input=True),),
-        makes=(Saved(f"{name}_norm.in", view.act * d * rows),),
+        makes=(Saved(f"{name}_norm.in", entries),),
         tags=ATTN,
     )
     return (linear(spec, view, ATTN), pool, norm(f"{name}_norm", d, rows, view, branch=False, tags=ATTN))

@@ -13,7 +13,7 @@ from projector.layers.context_parallel import core_attention
 from projector.layers.linear import Linear, linear
 from projector.layers.local import LayerView
 from projector.layers.norms import norm, residual, sandwich, vectors
-from projector.operators.module import Module
+from projector.operators.module import Module, function
 from projector.operators.saved import Saved
 from projector.operators.types import Operator, Stream
 from projector.operators.weights import Weight
@@ -161,16 +161,11 @@ def gated(width: int, view: LayerView, gate: str, *, keeps: bool = False) -> Mod
     (Qwen3-Next; NVIDIA/Megatron-LM@d98e8a64dd core/transformer/attention.py, ``attention_output_gate``): one kernel
     where a compiler joins it, else two. ``keeps``: the product of two kernels keeps the sigmoid for its backward."""
     tensor, unjoined = view.act * width * view.tokens, 0 if view.compiled else 1
-    forward = Stream(
-        "attn_gate", "elementwise", (2 + unjoined) * tensor, (1 + unjoined) * tensor, launches=1 + unjoined
-    )
-    backward = Stream(
-        "attn_gate.bwd", "elementwise", (3 + 2 * unjoined) * tensor, (2 + unjoined) * tensor, launches=1 + 2 * unjoined
-    )
-    return Module(
+    return function(
         "attn_gate",
-        forward=(forward,),
-        backward_input=(backward,),
+        tensor,
+        (2 + unjoined, 1 + unjoined, 1 + unjoined),
+        (3 + 2 * unjoined, 2 + unjoined, 1 + 2 * unjoined),
         saves=(
             Saved("attn_gate.in", tensor, storage=gate, input=True),
             Saved("attn_gate.ungated", tensor, storage="core_attn.out", input=True),
@@ -204,10 +199,12 @@ def _qk_norm(query: int, key: int, view: LayerView) -> tuple[Module, ...]:
     keys = 2 if view.model.v_layernorm else 1
     tensor, launches = view.act * (query + keys * key) * view.tokens, 1 + keys
     return (
-        Module(
+        function(
             "qk_norm",
-            forward=(Stream("qk_norm", "norm", tensor, tensor, launches=launches),),
-            backward_input=(Stream("qk_norm.bwd", "norm", 2 * tensor, tensor, launches=2 * launches),),
+            tensor,
+            (1, 1, launches),
+            (2, 1, 2 * launches),
+            "norm",
             weights=(
                 *vectors("q_norm", view.model.kv_channels, view),
                 *vectors("k_norm", view.model.kv_channels, view),

@@ -15,7 +15,7 @@ from projector.layers.indexer import indexer
 from projector.layers.linear import Linear, batched, linear
 from projector.layers.local import LayerView
 from projector.layers.norms import norm, residual, sandwich
-from projector.operators.module import Module
+from projector.operators.module import Module, function
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Operator, Stream
 from projector.parameter import parameter
@@ -103,10 +103,12 @@ def _key_value(mla: MLA, view: LayerView) -> tuple[Module, ...]:
         linear(down, view, ATTN | {"qkv_linear"}),
         # the latent is a strided view: the norm saves a copy, a replay starts from the whole (TransformerEngine
         # pytorch/ops and module/layernorm_linear.py work on contiguous tensors)
-        Module(
+        function(
             "kv_split",
-            forward=(Stream("kv_split", "copy", latent, latent, launches=2),),
-            backward_input=(Stream("kv_split.bwd", "copy", latent, latent, launches=1),),
+            latent,
+            (1, 1, 2),
+            (1, 1, 1),
+            "copy",
             makes=(Saved("kv_norm.in", view.act * rank * view.shard_tokens),),
             reads=(Saved("kv_down.out", latent, input=True),),
             tags=UP,
@@ -202,10 +204,9 @@ def _rotated_and_joined(mla: MLA, view: LayerView) -> Module:
     """Rotates the positional halves and joins them with the latents."""
     rank, rope = mla.kv_lora_rank, mla.qk_pos_emb_head_dim
     query, key = view.act * view.tokens * view.heads * (rank + rope), view.act * view.tokens * (rank + rope)
-    op = Stream("rope", "rope", query + key, query + key, launches=4)
     outputs = (
         Saved("q", query),
         Saved("k", key),
         Saved("q_up.out", view.act * view.tokens * view.heads * mla.qk_head_dim),
     )
-    return Module("rope", forward=(op,), backward_input=(replace(op, name="rope.bwd"),), makes=outputs, tags=ATTN)
+    return function("rope", query + key, (1, 1, 4), (1, 1, 4), "rope", makes=outputs, tags=ATTN)

@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from projector.layers.local import LayerView
-from projector.operators.module import Module
+from projector.operators.module import Module, function
 from projector.operators.saved import Saved
-from projector.operators.types import Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
 from projector.size import most, real
@@ -61,10 +60,11 @@ def mixer(name: str, candidates: int, rows: int, view: LayerView) -> Module:
             for read, write, own_read, own_write, launches in (_EAGER, _EAGER_BACK)
         )
     bank = view.act * elements / most(1, view.model.attn_res_block_size)
-    return Module(
+    return function(
         name,
-        forward=(_stream(name, forward),),
-        backward_input=(_stream(f"{name}.bwd", backward),),
+        1,
+        forward,
+        backward,
         weights=(Weight(name, 2 * view.hidden),),
         saves=(
             Saved(f"{name}.sum", view.act * elements, input=True),
@@ -74,8 +74,3 @@ def mixer(name: str, candidates: int, rows: int, view: LayerView) -> Module:
         ),
         makes=(Saved(name.removesuffix(".mix") + ".in", view.act * elements),),
     )
-
-
-def _stream(name: str, passes: tuple[float, float, int]) -> Stream:
-    read, write, launches = passes
-    return Stream(name, "elementwise", read, write, launches=launches)

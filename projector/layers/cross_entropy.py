@@ -13,7 +13,7 @@ from projector.errors import Unsupported
 from projector.layers.local import LayerView
 from projector.operators.module import Module
 from projector.operators.saved import Saved, Transient
-from projector.operators.types import Collective, Gemm, Operator, Stream
+from projector.operators.types import Collective, Cost, Gemm, Operator, Stream, stream
 from projector.parameter import parameter
 from projector.size import ceil, real, whole
 
@@ -21,8 +21,8 @@ from projector.size import ceil, real, whole
 class _Passes(NamedTuple):
     """Bytes read and written per logit and launches, forward and backward; number of all-reduces of one fp32 per token."""
 
-    forward: tuple[float, float, int]
-    backward: tuple[float, float, int]
+    forward: Cost
+    backward: Cost
     reductions: int
 
 
@@ -78,13 +78,13 @@ def cross_entropy(view: LayerView) -> Module:
         "loss",
         forward=(
             *gather,
-            _stream("loss", passes.forward, logits),
+            stream("loss", "loss", logits, passes.forward),
             *_accumulated_gradient(chosen, view),
             *reduce,
             _mask(view),
-            *[_stream("loss.metric", _METRIC, logits)] * view.execution.fusion.loss_metrics,
+            *[stream("loss.metric", "loss", logits, _METRIC)] * view.execution.fusion.loss_metrics,
         ),
-        backward_input=(*_recomputed_logits(chosen, view), _stream("loss.bwd", passes.backward, logits)),
+        backward_input=(*_recomputed_logits(chosen, view), stream("loss.bwd", "loss", logits, passes.backward)),
         saves=(Saved("loss.logits", _saved_bytes(view)),),
         forward_transient=Transient("loss_forward", _forward_transient(view)),
         backward_transient=Transient("loss_backward", _backward_transient(view), stranded=_stranded_bytes(view)),
@@ -192,11 +192,6 @@ def projection_backward(view: LayerView) -> Transient:
     if chosen != "linear":
         nbytes += _low(view) + (_vector_bytes(view) if chosen == "te" else 0.0)
     return Transient("head_backward", nbytes, freed=_saved_bytes(view))
-
-
-def _stream(name: str, cost: tuple[float, float, int], logits: float) -> Stream:
-    read, write, launches = cost
-    return Stream(name, "loss", read * logits, write * logits, launches=launches)
 
 
 def _mask(view: LayerView) -> Stream:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from projector.layers.local import LayerView
 from projector.operators.module import Module
 from projector.operators.saved import Saved
-from projector.operators.types import Gemm, Operator, Stream
+from projector.operators.types import Cost, Gemm, Operator, Stream, stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
 from projector.size import most, real
@@ -71,13 +71,8 @@ def entry(view: LayerView) -> tuple[Module, ...]:
     if not n:
         return ()
     x = view.hidden_bytes
-    return (
-        Module(
-            "hc.entry",
-            forward=(Stream("hc.entry", "copy", x, n * x),),
-            backward_input=(Stream("hc.entry.bwd", "elementwise", n * x, x),),
-        ),
-    )
+    back = Stream("hc.entry.bwd", "elementwise", n * x, x)
+    return (Module("hc.entry", forward=(Stream("hc.entry", "copy", x, n * x),), backward_input=(back,)),)
 
 
 def leaving(name: str, view: LayerView) -> tuple[Module, ...]:
@@ -100,12 +95,11 @@ def leaving(name: str, view: LayerView) -> tuple[Module, ...]:
     )
 
 
-def _stream(name: str, cost: tuple[float, float, int], elements: float, view: LayerView) -> tuple[Stream, Stream]:
-    read, write, launches = cost
+def _stream(name: str, cost: Cost, elements: float, view: LayerView) -> tuple[Stream, Stream]:
     share = view.act / 2
-    op = Stream(name, "elementwise", share * read * elements, share * write * elements, launches=launches)
+    op = stream(name, "elementwise", elements, (share * cost[0], share * cost[1], cost[2]))
     backward = _BACKWARD * op.read, _BACKWARD * most(op.write, share * 2.0 * elements)
-    return op, replace(op, name=f"{name}.bwd", read=backward[0], write=backward[1], launches=2 * launches)
+    return op, replace(op, name=f"{name}.bwd", read=backward[0], write=backward[1], launches=2 * op.launches)
 
 
 def _products(name: str, outputs: int, inputs: int, rows: int, view: LayerView) -> tuple[Operator, ...]:

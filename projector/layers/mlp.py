@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from projector.layers.linear import Linear, linear
 from projector.layers.local import LayerView
 from projector.layers.norms import norm, residual, sandwich
-from projector.operators.module import Module
+from projector.operators.module import Module, function
 from projector.operators.saved import Saved, Transient
-from projector.operators.types import HostWork, Stream
+from projector.operators.types import Cost, HostWork, Stream
 from projector.parameter import parameter
-from projector.size import real, whole
+from projector.size import real
 
 MLP = frozenset({"mlp"})
 _SCRIPTED, _SCRIPTED_BACK, _SCRIPTED_ALIVE = parameter(
@@ -31,7 +30,6 @@ _CUT, _CUT_COMPILED = parameter(
 )
 
 
-_Passes = tuple[float, float, int]
 _SITU, _SITU_BACK, _SITU_SAVED = parameter(
     ((52.0, 46.0, 12), (94.0, 60.0, 16), 24.0),
     unit="B/element read, written, launches; B/element",
@@ -75,17 +73,8 @@ def _with_sparse_gate(parts: tuple[Module, ...], view: LayerView) -> tuple[Modul
         return parts
     fc1, act, fc2 = parts
     (output,) = act.makes
-    half = output.bytes
-    (read, write, launches), (back_read, back_write, back_launches) = _CUT if not view.compiled else _CUT_COMPILED
-    cut = Module(
-        "gate_cut",
-        forward=(Stream("gate_cut", "elementwise", read * half, write * half, launches=launches),),
-        backward_input=(
-            Stream("gate_cut.bwd", "elementwise", back_read * half, back_write * half, launches=back_launches),
-        ),
-        saves=(Saved("gate_cut.out", half),),
-        tags=MLP,
-    )
+    costs = _CUT_COMPILED if view.compiled else _CUT
+    cut = function("gate_cut", output.bytes, *costs, saves=(Saved("gate_cut.out", output.bytes),), tags=MLP)
     return fc1, cut, act, fc2
 
 
@@ -195,20 +184,14 @@ def activation(
 def _situ(name: str, elements: int, view: LayerView, tags: frozenset[str], reads: str, weighted: bool) -> Module:
     """Returns the activation of Kimi K3 on ``elements`` of either half, function by function."""
     tensor = view.act * elements
-    weighted_costs = (_SITU_WEIGHTED, _SITU_WEIGHTED_BACK) if weighted else ()
-    forward, backward = (
-        [sum(column) for column in zip(cost, *weighted_costs[at : at + 1], strict=True)]
-        for at, cost in enumerate((_SITU, _SITU_BACK))
-    )
-
-    def stream(name: str, passes: Sequence[float]) -> Stream:
-        read, write, launches = passes
-        return Stream(name, "elementwise", read * elements, write * elements, launches=whole(launches))
-
-    return Module(
+    forward, backward = _SITU, _SITU_BACK
+    if weighted:
+        forward, backward = _both(forward, _SITU_WEIGHTED), _both(backward, _SITU_WEIGHTED_BACK)
+    return function(
         name,
-        forward=(stream(name, forward),),
-        backward_input=(stream(f"{name}.bwd", backward),),
+        elements,
+        forward,
+        backward,
         saves=(
             Saved(f"{name}.in", 2 * tensor, storage=reads, input=True),
             Saved(f"{name}.clamped", _SITU_SAVED * elements),
@@ -217,6 +200,10 @@ def _situ(name: str, elements: int, view: LayerView, tags: frozenset[str], reads
         makes=(Saved(f"{name}.out", tensor),),
         tags=tags,
     )
+
+
+def _both(one: Cost, other: Cost) -> Cost:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
 
 def _interpreted(view: LayerView) -> bool:

@@ -15,7 +15,7 @@ from projector.layers.norms import norm, residual, sandwich
 from projector.layers.router import router
 from projector.mechanisms.dispatch.exchange import MOE
 from projector.mechanisms.dispatch.routing import Routed
-from projector.operators.module import Module
+from projector.operators.module import Module, function
 from projector.operators.saved import Saved, Transient
 from projector.operators.types import Operator, Stream
 from projector.operators.weights import Weight
@@ -69,15 +69,8 @@ def _identity(moe: MoE, view: LayerView) -> tuple[Module, ...]:
     if not moe.zero_expert_num:
         return ()
     tensor = view.act * view.hidden * view.shard_tokens
-    return (
-        Module(
-            "zero_experts",
-            forward=(Stream("zero_experts", "elementwise", 2 * tensor, tensor),),
-            backward_input=(Stream("zero_experts.bwd", "elementwise", 3 * tensor, tensor),),
-            saves=(Saved("zero_experts.in", tensor, storage="pre_mlp_norm.out", input=True),),
-            tags=MOE,
-        ),
-    )
+    saves = (Saved("zero_experts.in", tensor, storage="pre_mlp_norm.out", input=True),)
+    return (function("zero_experts", tensor, (2, 1, 1), (3, 1, 1), saves=saves, tags=MOE),)
 
 
 def _latent(moe: MoE, view: LayerView) -> tuple[tuple[Module, ...], tuple[Module, ...]]:
@@ -111,23 +104,9 @@ def _weighted_output(r: Routed, view: LayerView) -> tuple[Module, ...]:
     if not precision:
         return ()
     elements, cast = r.sent * view.hidden, precision == "fp32" and not view.compiled
-    forward, backward = (
-        ((10.0, 10.0, 3), (18.0, 10.0, 5)) if cast else ((2.0, 2.0, 1), (4.0, 2.0, 1 if view.compiled else 2))
-    )
-    return (
-        Module(
-            "moe.weighted",
-            forward=(_elementwise("moe.weighted", elements, forward),),
-            backward_input=(_elementwise("moe.weighted.bwd", elements, backward),),
-            saves=(Saved("moe.weighted.in", (4.0 if cast else view.act) * elements),),
-            tags=MOE,
-        ),
-    )
-
-
-def _elementwise(name: str, elements: float, cost: tuple[float, float, int]) -> Stream:
-    read, write, launches = cost
-    return Stream(name, "elementwise", read * elements, write * elements, launches=launches)
+    costs = ((10.0, 10.0, 3), (18.0, 10.0, 5)) if cast else ((2.0, 2.0, 1), (4.0, 2.0, 1 if view.compiled else 2))
+    saves = (Saved("moe.weighted.in", (4.0 if cast else view.act) * elements),)
+    return (function("moe.weighted", elements, *costs, saves=saves, tags=MOE),)
 
 
 def _with_buffers(part: Module, width: int, r: Routed, view: LayerView) -> Module:
@@ -201,16 +180,8 @@ def _padding(name: str, r: Routed, view: LayerView) -> tuple[Module, ...]:
     fused = view.execution.kernels.grouped_by(view.recipe) == "fused"
     if r.rows == r.received or fused or view.execution.dispatch.pads:
         return ()
-    row = view.act * view.hidden
     read, write = (r.received, r.rows) if name == "moe.pad" else (r.rows, r.received)
-    return (
-        Module(
-            name,
-            forward=(Stream(name, "permute", row * read, row * write),),
-            backward_input=(Stream(f"{name}.bwd", "permute", row * write, row * read),),
-            tags=MOE,
-        ),
-    )
+    return (function(name, view.act * view.hidden, (read, write, 1), (write, read, 1), "permute", tags=MOE),)
 
 
 def _shared(moe: MoE, view: LayerView) -> tuple[Module, ...]:
@@ -221,13 +192,12 @@ def _shared(moe: MoE, view: LayerView) -> tuple[Module, ...]:
     tensor = view.act * view.hidden * view.shard_tokens
     add = 2 if moe.moe_shared_expert_gate else 1  # gate: a row product and a multiplication
     parts = feed_forward("shared.", moe.moe_shared_expert_intermediate_size, view, tags, after_norm=False)
-    total = Module(
+    # backward, gradients of the routed and the shared path meet at the norm's output
+    total = function(
         "shared.add",
-        forward=(Stream("shared.add", "elementwise", 2 * add * tensor, add * tensor, launches=add),),
-        backward_input=(
-            # gradients of the routed and the shared path meet at the norm's output
-            Stream("shared.add.bwd", "elementwise", 2 * add * tensor, add * tensor, launches=add),
-        ),
+        tensor,
+        (2 * add, add, add),
+        (2 * add, add, add),
         weights=(Weight("shared.gate", view.hidden),) if moe.moe_shared_expert_gate else (),
         tags=tags,
     )

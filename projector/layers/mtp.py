@@ -14,9 +14,9 @@ from projector.layers.head import output
 from projector.layers.linear import Linear, linear
 from projector.layers.local import LayerView
 from projector.layers.norms import norm
-from projector.operators.module import Module
+from projector.operators.module import Module, function
 from projector.operators.saved import Saved
-from projector.operators.types import Collective, Operator, Stream
+from projector.operators.types import Collective, Operator
 from projector.operators.weights import borrowed
 from projector.parameter import parameter
 
@@ -27,9 +27,8 @@ _ROLL_LAUNCHES = parameter(6, unit="launches", kind="derived", source="ids, labe
 def depth(layer: tuple[Module, ...], view: LayerView) -> tuple[Module, ...]:
     """Returns one prediction depth around ``layer`` (the kind of the last decoder layer), without its output layer."""
     ids = 8.0 * view.tokens
-    roll = Stream("mtp.roll", "copy", 3 * ids, 3 * ids, launches=_ROLL_LAUNCHES)
     joined = 2 * view.act * view.hidden * view.shard_tokens
-    concat = Stream("mtp.concat", "copy", joined, joined)
+    makes = (Saved("mtp.concat.out", joined),)
     project = Linear(
         "mtp.eh_proj",
         (-(-view.hidden // view.tp),),
@@ -40,17 +39,11 @@ def depth(layer: tuple[Module, ...], view: LayerView) -> tuple[Module, ...]:
         reads="mtp.concat.out",
     )
     return (
-        Module("mtp.roll", forward=(roll,), tags=MTP),
+        function("mtp.roll", ids, (3, 3, _ROLL_LAUNCHES), None, "copy", tags=MTP),
         *(replace(part, weights=borrowed(part.weights), backward_transient=None) for part in embed(view)),
         norm("mtp.enorm", view.hidden, view.shard_tokens, view, branch=False, tags=MTP),
         norm("mtp.hnorm", view.hidden, view.shard_tokens, view, branch=False, tags=MTP),
-        Module(
-            "mtp.concat",
-            forward=(concat,),
-            backward_input=(Stream("mtp.concat.bwd", "copy", joined, joined, launches=2),),
-            makes=(Saved("mtp.concat.out", joined),),
-            tags=MTP,
-        ),
+        function("mtp.concat", joined, (1, 1, 1), (1, 1, 2), "copy", makes=makes, tags=MTP),
         linear(project, view, MTP),
         *_gathered_width(view),
         *hyper.entry(view),

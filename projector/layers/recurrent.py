@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from projector.layers.linear import Linear, linear
 from projector.layers.local import LayerView
 from projector.layers.norms import norm, residual, sandwich
-from projector.operators.module import Module
+from projector.operators.module import Module, function
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Operator, Scan, Stream
 from projector.operators.weights import Weight
@@ -85,10 +85,12 @@ def gated_norm(width: int, weight: int, view: LayerView, tags: frozenset[str], g
     reads = 2 if gate else 1
     saves = [Saved("gated_norm.in", tensor, input=True), Saved("gated_norm.statistics", 4.0 * view.tokens)]
     saves += [Saved("gated_norm.gate", tensor, storage=gate, input=True)] if gate else []
-    return Module(
+    return function(
         "gated_norm",
-        forward=(Stream("gated_norm", "norm", reads * tensor, tensor),),
-        backward_input=(Stream("gated_norm.bwd", "norm", (1 + reads) * tensor, reads * tensor, launches=2),),
+        tensor,
+        (reads, 1, 1),
+        (1 + reads, reads, 2),
+        "norm",
         weights=(Weight("gated_norm.weight", weight, split="rows" if weight == width else ""),),
         saves=tuple(saves),
         makes=(Saved("gated_norm.out", tensor),),

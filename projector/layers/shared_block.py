@@ -18,7 +18,7 @@ from projector.layers.linear import Linear, linear
 from projector.layers.local import LayerView
 from projector.layers.mlp import MLP, feed_forward
 from projector.layers.norms import norm
-from projector.operators.module import Module
+from projector.operators.module import Module, function
 from projector.operators.saved import Saved
 from projector.operators.types import Stream
 from projector.operators.weights import with_storage
@@ -71,7 +71,7 @@ def mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
         *_adapter("fc1", 2 * ffn, view.hidden, rank, "pre_mlp_norm.out", view),
         *(_with_shared_weights(part, m) for part in rest),
         linear(out, view, MLP),
-        _output_add(x),
+        function("shared_add", x, (2, 1, 1), None, makes=(Saved("input_norm.in", x),)),
         *mamba.mixer(replace(kind, mixer=m.mamba), view),
     )
 
@@ -101,15 +101,11 @@ def _adapter(name: str, width: int, inputs: int, rank: int, reads: str, view: La
 
 def _joined_with_embedding(x: float) -> Module:
     """Joins the layer's input and the embedding; backward adds both halves of the gradient to theirs."""
+    back = Stream("shared_input.bwd", "elementwise", 4 * x, 2 * x, launches=2)
     return Module(
         "shared_input",
         forward=(Stream("shared_input", "copy", 2 * x, 2 * x),),
-        backward_input=(Stream("shared_input.bwd", "elementwise", 4 * x, 2 * x, launches=2),),
+        backward_input=(back,),
         makes=(Saved("shared_norm.in", 2 * x),),
         reads=(Saved("shared_input.in", x, input=True),),
     )
-
-
-def _output_add(x: float) -> Module:
-    add = Stream("shared_add", "elementwise", 2 * x, x)
-    return Module("shared_add", forward=(add,), makes=(Saved("input_norm.in", x),))

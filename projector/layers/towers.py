@@ -10,7 +10,7 @@ from projector.layers.linear import Linear, linear
 from projector.layers.local import LayerView
 from projector.layers.mlp import activation
 from projector.layers.norms import norm
-from projector.operators.module import Module
+from projector.operators.module import Module, function
 from projector.operators.saved import Saved
 from projector.operators.types import Stream
 from projector.operators.weights import Weight, borrowed
@@ -109,8 +109,7 @@ def _projector(tower: Vision, view: LayerView) -> tuple[Module, ...]:
     tower_frozen = not view.trainable
     trained_view = replace(view, tokens=n, shard_tokens=n, recipe=replace(view.recipe, freeze_language_model=None))
     tensor = view.act * n * tower.merged
-    copy = Stream("projector.in", "copy", tensor, tensor)
-    back = () if tower_frozen else (Stream("projector.in.bwd", "copy", tensor, 2 * tensor, launches=2),)
+    back = None if tower_frozen else (1, 2, 2)
     first = Linear("projector.fc1", (width,), tower.merged, n, "column", bias=True, reads="projector.in")
     second = Linear(
         "projector.fc2", (tower.output_size or view.hidden,), width, n, "row", bias=True, reads="projector.act.out"
@@ -118,7 +117,7 @@ def _projector(tower: Vision, view: LayerView) -> tuple[Module, ...]:
     up = linear(first, trained_view, VISION)
     return (
         *(last if tower.post_norm else ()),
-        Module("projector.in", forward=(copy,), backward_input=back, tags=VISION),
+        function("projector.in", tensor, (1, 1, 1), back, "copy", tags=VISION),
         replace(up, backward_input=()) if tower_frozen else up,
         activation("projector.act", width, n, trained_view, VISION, reads="projector.fc1.out"),
         linear(second, trained_view, VISION),

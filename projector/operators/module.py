@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from functools import cached_property
+from typing import Any
 
 from projector.dataclass import dataclass
 from projector.operators.saved import Saved, Transient, costliest, once
-from projector.operators.types import Operator
+from projector.operators.types import Cost, Operator, stream
 from projector.operators.weights import Weight, WeightSet, weight_set
 
 
@@ -43,6 +44,15 @@ class Module:
         for phase in (self.forward, self.backward_input, self.backward_weight):
             for op in phase:
                 yield op.name
+
+
+def function(
+    name: str, tensor: float, forward: Cost, backward: Cost | None, kind: str = "elementwise", **parts: Any
+) -> Module:
+    """Returns the module of one memory-bound function of a tensor of ``tensor`` bytes (or elements): a kernel of ``kind``
+    and, where it has a ``backward``, the kernel ``<name>.bwd``. ``parts``: other fields of the module."""
+    back = (stream(f"{name}.bwd", kind, tensor, backward),) if backward else ()
+    return Module(name, forward=(stream(name, kind, tensor, forward),), backward_input=back, **parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,6 +157,16 @@ class Stream:
         return 0.0
 
 
+Cost = tuple[float, float, int]
+"""How often a kernel reads and writes a tensor (or: bytes read and written for each of its elements), and launches."""
+
+
+def stream(name: str, kind: str, tensor: float, cost: Cost) -> Stream:
+    """Returns the kernel that reads and writes a tensor of ``tensor`` bytes (or elements) as often as ``cost`` says."""
+    read, write, launches = cost
+    return Stream(name, kind, read * tensor, write * tensor, launches)
+
+
 @dataclass(frozen=True, slots=True)
 class Scan(Stream):
     """A kernel of a chunked recurrence: beside its bytes it has the FLOP (``work``) of its small products and, where
