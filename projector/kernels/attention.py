@@ -10,35 +10,19 @@ conversion of an fp32 dQ, and the sum of dK, dV over the query heads of a group.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from projector.dataclass import dataclass
 from projector.kernels.attention_constants import AttentionConstants, constants
-from projector.kernels.constants import element_bytes
+from projector.kernels.constants import Columns, distinct, element_bytes
 from projector.kernels.protocol import FloatArray
 from projector.operators.types import Attention, Gemm, Stream
 from projector.size import real, table
 
 __all__ = ["AttentionConstants", "AttentionShapes", "columns_of", "constants", "makespan", "materialised"]
 __all__ += ["seconds", "seconds_of"]
-
-
-class _Columns:
-    """The constants of each shape as arrays (n,), by the names of :class:`AttentionConstants`."""
-
-    __slots__ = tuple(field.name for field in fields(AttentionConstants))
-
-    def __init__(self, *columns: FloatArray) -> None:
-        for name, column in zip(self.__slots__, columns, strict=True):
-            setattr(self, name, column)
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> FloatArray: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +60,8 @@ def columns_of(ops: Sequence[Attention], number: int = 1) -> AttentionShapes:
 
 def seconds(ops: Sequence[Attention], classes: Sequence[AttentionConstants], number: int = 1) -> FloatArray:
     """Returns the seconds of each flash-attention operator, (n · number,); ``classes`` (n,): the constants of each."""
-    known = {id(c): c for c in classes}
-    place = {key: i for i, key in enumerate(known)}
-    index = np.fromiter((place[id(c)] for c in classes), dtype=np.int64, count=len(classes))
-    return seconds_of(columns_of(ops, number), list(known.values()), np.repeat(index, number))
+    known, index = distinct(classes)
+    return seconds_of(columns_of(ops, number), known, np.repeat(index, number))
 
 
 def seconds_of(
@@ -88,9 +70,7 @@ def seconds_of(
     """Returns the seconds of each shape, (n,); ``index`` (n,) says which of ``classes`` it belongs to."""
     if not len(index):
         return np.zeros(0)
-    names = [field.name for field in fields(AttentionConstants)]
-    table = np.array([[getattr(one, name) for name in names] for one in classes], dtype=np.float64)
-    k = _Columns(*table[index].T)
+    k = Columns(classes, index)
     return k.launch + np.maximum(_loop(shapes, k) + shapes.backward * _helpers(shapes, k), _floor(shapes, k))
 
 
@@ -102,7 +82,7 @@ def _band(x: AttentionShapes) -> tuple[FloatArray, FloatArray]:
     return np.where(x.causal > 0, low, -np.inf), np.where(x.causal > 0, high, np.inf)
 
 
-def _loop(x: AttentionShapes, k: _Columns) -> FloatArray:
+def _loop(x: AttentionShapes, k: Columns) -> FloatArray:
     """Returns the makespan of the work-groups over the units."""
     own, other = np.where(x.backward > 0, x.seq_k, x.seq_q), np.where(x.backward > 0, x.seq_q, x.seq_k)
     done = work(own, other, k.rows, k.columns, *_band(x))
@@ -121,7 +101,7 @@ def _loop(x: AttentionShapes, k: _Columns) -> FloatArray:
     return clocked + x.backward * atomics + k.spill * _missed(x, k, other, lists * done.blocks) / k.bandwidth
 
 
-def _missed(x: AttentionShapes, k: _Columns, other: FloatArray, blocks: FloatArray) -> FloatArray:
+def _missed(x: AttentionShapes, k: Columns, other: FloatArray, blocks: FloatArray) -> FloatArray:
     """Returns the bytes of the iterated side that caches do not hold: work-groups of a head stream it at different
     places, so that reuse fades from half a cache (the other half holds what the work-groups own) to a whole one."""
     widths = (x.head_dim_qk + x.head_dim_v) * x.size
@@ -141,7 +121,7 @@ def makespan(waves: FloatArray, mean: FloatArray, longest: FloatArray, tail: Flo
     return np.maximum(flow * mean + left, longest)
 
 
-def _helpers(x: AttentionShapes, k: _Columns) -> FloatArray:
+def _helpers(x: AttentionShapes, k: Columns) -> FloatArray:
     """Returns the seconds of the backward's helpers: dO∘O, fill and conversion of dQ, sum of dK and dV over a group's
     heads."""
     rows = x.batch * x.heads * x.seq_q
@@ -153,7 +133,7 @@ def _helpers(x: AttentionShapes, k: _Columns) -> FloatArray:
     ) / k.bandwidth
 
 
-def _floor(x: AttentionShapes, k: _Columns) -> FloatArray:
+def _floor(x: AttentionShapes, k: Columns) -> FloatArray:
     """Returns the seconds that every tensor takes once over the memory bandwidth."""
     widths = x.head_dim_qk + x.head_dim_v
     queries, keys = x.batch * x.heads * x.seq_q, x.batch * x.kv_heads * x.seq_k

@@ -8,7 +8,15 @@ architecture when no GPU of it has one of its own).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
 from projector.hardware.types import Efficiency
+from projector.kernels.protocol import FloatArray
 
 #: Bytes of one operand element, block scales included (arithmetic: MX formats carry one byte per 32, NVFP4 one per
 #: 16).
@@ -25,6 +33,33 @@ BYTES: dict[str, float] = {
     "fp4": 0.5 + 1 / 32,
     "nvfp4": 0.5 + 1 / 16,
 }
+
+
+class Columns:
+    """The constants of many shapes as arrays (n,), by the names of their dataclass. ``index`` (n,) says which of
+    ``classes`` a shape belongs to; one entry may stand for all shapes."""
+
+    def __init__(self, classes: Sequence[Any], index: npt.NDArray[np.int64]) -> None:
+        names = [field.name for field in fields(classes[0])]
+        table = np.array([[getattr(one, name) for name in names] for one in classes], dtype=np.float64)
+        vars(self).update(zip(names, table[index].T, strict=True))
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> FloatArray: ...
+
+    def at(self, chosen: Any) -> Columns:
+        """Returns the constants of the ``chosen`` shapes: a slice, or a mask (n,)."""
+        part = object.__new__(Columns)
+        vars(part).update({name: each if len(each) == 1 else each[chosen] for name, each in vars(self).items()})
+        return part
+
+
+def distinct(each: Sequence[Any]) -> tuple[list[Any], npt.NDArray[np.int64]]:
+    """Returns the different objects of a sequence, and which of them each is, (n,)."""
+    known = {id(one): one for one in each}
+    place = {key: i for i, key in enumerate(known)}
+    return list(known.values()), np.array([place[id(one)] for one in each], dtype=np.int64)
 
 
 def element_bytes(dtype: str) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 
 from projector.dataclass import dataclass
 from projector.hardware.types import Efficiency, Gpu
-from projector.kernels.constants import element_bytes, pick
+from projector.kernels.constants import Columns, element_bytes, pick
 from projector.kernels.protocol import FloatArray
 from projector.kernels.tiles import Catalogue
 
@@ -112,48 +112,19 @@ def constants(
     )
 
 
-_FIELDS = tuple(GemmConstants.__dataclass_fields__)
-
-
 def seconds(shapes: GemmShapes, classes: list[GemmConstants], index: np.ndarray, catalogue: Catalogue) -> FloatArray:
     """Returns the seconds of every shape, (n,). ``index`` (n,) says which of ``classes`` a shape belongs to."""
-    table = np.array([[getattr(c, field) for field in _FIELDS] for c in classes])
+    constants_of = Columns(classes, index if len(classes) > 1 else index[:1])
     count = len(shapes.m)
     out = np.empty(count)
     for start in range(0, count, _CHUNK):
         part = slice(start, start + _CHUNK)
         piece = GemmShapes(*(getattr(shapes, f)[part] for f in GemmShapes.__dataclass_fields__))
-        values = table[:1] if len(classes) == 1 else table[index[part]]
-        out[part] = _chunk(piece, _Columns(*values.T), catalogue)
+        out[part] = _chunk(piece, constants_of.at(part), catalogue)
     return out
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """The constants of each shape as columns: (n,), or (1,) where all shapes share one class."""
-
-    rate: FloatArray
-    bandwidth: FloatArray
-    prologue: FloatArray
-    prologue_floor: FloatArray
-    launch: FloatArray
-    waves: FloatArray
-    perimeter: FloatArray
-    iteration: FloatArray
-    exposed: FloatArray
-    cold: FloatArray
-    split: FloatArray
-    split_bytes: FloatArray
-    burst: FloatArray
-    burst_decay: FloatArray
-    k_bytes: FloatArray
-    units: FloatArray
-
-    def at(self, chosen: np.ndarray) -> _Columns:
-        return self if len(self.rate) == 1 else _Columns(*(getattr(self, f)[chosen] for f in _FIELDS))
-
-
-def _chunk(s: GemmShapes, c: _Columns, catalogue: Catalogue) -> FloatArray:
+def _chunk(s: GemmShapes, c: Columns, catalogue: Catalogue) -> FloatArray:
     grid = np.ceil(s.m / catalogue.rows)
     grid *= np.ceil(s.n / catalogue.columns)
     grid *= s.batch
@@ -181,7 +152,7 @@ def _chunk(s: GemmShapes, c: _Columns, catalogue: Catalogue) -> FloatArray:
     return total
 
 
-def _iteration(c: _Columns, tile: Catalogue) -> FloatArray:
+def _iteration(c: Columns, tile: Catalogue) -> FloatArray:
     """Returns the seconds of one main-loop iteration of each tile, (tiles, n); never less than its products need."""
     element = 2.0 * _REFERENCE_AREA * c.units / c.rate  # a 256×256 tile, one element of K
     shared = (1.0 - c.perimeter) * tile.area + c.perimeter * tile.perimeter
@@ -209,7 +180,7 @@ def _split(
     fill: FloatArray,
     each: FloatArray,
     slots: FloatArray,
-    c: _Columns,
+    c: Columns,
     exchange: FloatArray,
 ) -> FloatArray:
     """Returns the best time with the reduction split over several units: each writes a partial sum that is read again."""

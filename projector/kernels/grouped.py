@@ -11,7 +11,6 @@ expert without rows costs no product and reads no weights, but is issued. One ex
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from projector.dataclass import dataclass
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels import gemm
-from projector.kernels.constants import element_bytes
+from projector.kernels.constants import Columns, distinct, element_bytes
 from projector.kernels.protocol import FloatArray
 from projector.kernels.tiles import tiles
 from projector.operators.types import GROUPED_STREAMS, Gemm, GroupedGemm
@@ -148,37 +147,17 @@ def seconds(ops: Sequence[GroupedGemm], classes: Sequence[GroupedConstants], num
     """Returns the seconds of each operator, (n · number,) where sizes have ``number`` rows, by its class's constants."""
     if not ops:
         return np.zeros(0)
-    kinds = {id(c): c for c in classes}
-    place = {key: i for i, key in enumerate(kinds)}
-    constants_of = np.array([[getattr(c, f) for f in GroupedConstants.__dataclass_fields__] for c in kinds.values()])
-    index = np.array([place[id(c)] for c in classes])
+    kinds, index = distinct(classes)
     out = np.empty((len(ops), number))
     each = max(1, _CHUNK // number)
     for start in range(0, len(ops), each):
         part = slice(start, start + each)
-        columns = _Columns(*constants_of[np.repeat(index[part], number)].T)
+        columns = Columns(kinds, np.repeat(index[part], number))
         out[part] = _chunk(ops[part], columns, number).reshape(-1, number)
     return out.reshape(-1)
 
 
-class _Columns(NamedTuple):
-    """The constants of each operator, in the order of :class:`GroupedConstants`, each (n,)."""
-
-    rate: FloatArray
-    bandwidth: FloatArray
-    overlap: FloatArray
-    waves: FloatArray
-    group: FloatArray
-    issue: FloatArray
-    launch: FloatArray
-    units: FloatArray
-    streams: FloatArray
-    pooled: FloatArray
-    burst: FloatArray
-    burst_decay: FloatArray
-
-
-def _chunk(ops: Sequence[GroupedGemm], c: _Columns, number: int) -> FloatArray:
+def _chunk(ops: Sequence[GroupedGemm], c: Columns, number: int) -> FloatArray:
     cells = [(o.groups, o.n, o.k, element_bytes(o.dtype), o.out_bytes, o.accumulate, o.layout == "NT") for o in ops]
     groups, *columns = table(cells, number)
     spread, count = flatten(ops, number), len(groups)
@@ -239,7 +218,7 @@ def _apart(
     return spent
 
 
-def _pooled(spread: Spread, grid: FloatArray, depth: FloatArray, count: int, c: _Columns) -> FloatArray:
+def _pooled(spread: Spread, grid: FloatArray, depth: FloatArray, count: int, c: Columns) -> FloatArray:
     """Returns the same for all experts' tiles in one pool, (n,): one tile for the whole kernel."""
     spent = []
     for tiles_each, cost in zip(grid, _COST[:, 0], strict=True):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.hardware.types import Efficiency, Gpu
+from projector.io.rows import grouped as grouped_by
 from projector.kernels import attention, gemm, grouped, stream
 from projector.kernels.attention_constants import windowed
 from projector.kernels.constants import element_bytes
@@ -18,7 +20,7 @@ from projector.kernels.protocol import ComputeOp, FloatArray, Times
 from projector.kernels.tiles import tiles
 from projector.mechanisms import Execution
 from projector.mechanisms.attention_kernels import UNFUSED, choose
-from projector.memo import IdentityKey
+from projector.memo import BoundedCache, IdentityKey
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 from projector.size import real, rows, table
 
@@ -35,45 +37,37 @@ class _Products:
 
 @dataclass(frozen=True, slots=True)
 class Arranged:
-    """A list of operators, sorted for the models; nothing of it depends on a device's constants."""
+    """A list of operators, sorted for the models; nothing of it depends on a device's constants. ``others``: places and
+    operators by the name of what prices them."""
 
-    ops: tuple[ComputeOp, ...]
+    size: int
     number: int
     products: tuple[_Products, ...]
-    routed: tuple[int, ...]
-    flash: tuple[int, ...]
-    plain: tuple[int, ...]
-    selected: tuple[int, ...]
-    streams: tuple[int, ...]
+    others: Mapping[str, tuple[list[int], list[Any]]]
 
 
 def arrange(ops: Sequence[ComputeOp], number: int = 1) -> Arranged:
     """Returns the operators sorted for :meth:`Simulated.arranged`, once for the same list under many constants.
     ``number``: rows of the columns (:mod:`projector.size`) that stand for sizes."""
-    places: dict[str, list[int]] = {"dense": [], "routed": [], "flash": [], "plain": [], "selected": [], "streams": []}
+    dense: list[tuple[int, Gemm]] = []
+    others: dict[str, tuple[list[int], list[Any]]] = {}
     for i, op in enumerate(ops):
         if isinstance(op, Gemm):
-            places["dense"].append(i)
-        elif isinstance(op, GroupedGemm):
-            places["routed"].append(i)
-        elif isinstance(op, Attention):
-            places["selected" if op.keys is not None else "flash" if op.flash else "plain"].append(i)
-        elif isinstance(op, Stream):
-            places["streams"].append(i)
-    dense = places.pop("dense")
-    return Arranged(
-        tuple(ops), number, _products(ops, dense, number), **{name: tuple(found) for name, found in places.items()}
-    )
+            dense.append((i, op))
+            continue
+        if isinstance(op, Attention):
+            word = "selected" if op.keys is not None else "flash" if op.flash else "plain"
+        else:
+            word = "routed" if isinstance(op, GroupedGemm) else "streams"
+        places, some = others.setdefault(word, ([], []))
+        places.append(i)
+        some.append(op)
+    return Arranged(len(ops), number, _products(dense, number), others)
 
 
-def _products(ops: Sequence[ComputeOp], places: Sequence[int], number: int) -> tuple[_Products, ...]:
-    kinds: dict[tuple[str, str], list[tuple[int, Gemm]]] = {}
-    for i in places:
-        op = ops[i]
-        if isinstance(op, Gemm):
-            kinds.setdefault((op.dtype, op.scaling), []).append((i, op))
+def _products(dense: Sequence[tuple[int, Gemm]], number: int) -> tuple[_Products, ...]:
     made = []
-    for found in kinds.values():
+    for found in grouped_by(((op.dtype, op.scaling), (i, op)) for i, op in dense).values():
         index: dict[tuple[object, ...], int] = {}
         which = [index.setdefault(_class_key(op), len(index)) for _, op in found]
         first = {number: op for number, (_, op) in zip(reversed(which), reversed(found), strict=True)}
@@ -92,7 +86,7 @@ def _products(ops: Sequence[ComputeOp], places: Sequence[int], number: int) -> t
     return tuple(made)
 
 
-def _class_key(op: Gemm | GroupedGemm) -> tuple[object, ...]:
+def _class_key(op: Gemm | GroupedGemm) -> tuple[str, str, str, bool]:
     return (op.dtype, op.scaling, op.layout, op.accumulate)
 
 
@@ -109,9 +103,9 @@ class Simulated:
         self.efficiency = efficiency
         self.execution = execution
         self.alone = alone
-        self._gemm_classes: dict[tuple[object, ...], gemm.GemmConstants] = {}
-        self._grouped_classes: dict[tuple[object, ...], grouped.GroupedConstants] = {}
-        self._attention_classes: dict[tuple[object, ...], attention.AttentionConstants] = {}
+        self._gemm_classes: BoundedCache[gemm.GemmConstants] = BoundedCache(1024)
+        self._grouped_classes: BoundedCache[grouped.GroupedConstants] = BoundedCache(1024)
+        self._attention_classes: BoundedCache[attention.AttentionConstants] = BoundedCache(1024)
 
     def times(self, ops: Sequence[ComputeOp]) -> Times:
         """Returns the seconds of each operator, (n,); none is measured. Raises ``KeyError`` for a type without a rate."""
@@ -127,28 +121,22 @@ class Simulated:
         return self._together(arrange(ops, number))
 
     def _together(self, given: Arranged) -> FloatArray:
-        ops, number = given.ops, given.number
-        out = np.zeros((len(ops), number))
+        number = given.number
+        out = np.zeros((given.size, number))
         for products in given.products:
             out[products.places] = self._dense(products).reshape(-1, number)
-        if given.routed:
-            some = [op for i in given.routed if isinstance(op := ops[i], GroupedGemm)]
-            out[list(given.routed)] = self._routed(some, number)
-        if given.flash:
-            called = [op for i in given.flash if isinstance(op := ops[i], Attention)]
-            out[list(given.flash)] = self._flash(called, number)
-        if given.streams:
-            moved = [op for i in given.streams if isinstance(op := ops[i], Stream)]
-            out[list(given.streams)] = stream.seconds(moved, self.gpu, self.efficiency, number).reshape(-1, number)
-        for i in given.selected:
-            op = ops[i]
-            if isinstance(op, Attention):
-                out[i] = rows(selected_seconds(op, self.gpu, self.efficiency), number)
-        for i in given.plain:
-            op = ops[i]
-            if isinstance(op, Attention):
-                out[i] = self.columns(attention.materialised(op), number).sum(axis=0)
+        for word, (places, ops) in given.others.items():
+            out[places] = getattr(self, f"_{word}")(ops, number)
         return out
+
+    def _streams(self, ops: Sequence[Stream], number: int) -> FloatArray:
+        return stream.seconds(ops, self.gpu, self.efficiency, number).reshape(-1, number)
+
+    def _selected(self, ops: Sequence[Attention], number: int) -> FloatArray:
+        return np.array([rows(selected_seconds(op, self.gpu, self.efficiency), number) for op in ops])
+
+    def _plain(self, ops: Sequence[Attention], number: int) -> FloatArray:
+        return np.array([self.columns(attention.materialised(op), number).sum(axis=0) for op in ops])
 
     def _routed(self, ops: Sequence[GroupedGemm], number: int) -> FloatArray:
         """Prices one expert as a dense product and the cost of its group, several by the grouped model. ``(ops,
@@ -175,40 +163,28 @@ class Simulated:
         priced = [chosen[i][1] for i in flash]
         classes = [self._attention_class(*chosen[i]) for i in flash]
         out[flash] = attention.seconds(priced, classes, number).reshape(-1, number)
-        for i, (family, op) in enumerate(chosen):
-            if family == UNFUSED:
-                out[i] = self.columns(attention.materialised(op), number).sum(axis=0)
+        unfused = [i for i, (family, _) in enumerate(chosen) if family == UNFUSED]
+        if unfused:
+            out[unfused] = self._plain([chosen[i][1] for i in unfused], number)
         return out
 
     def _dense(self, given: _Products) -> FloatArray:
         first = given.classes[0]
-        classes = [self._gemm_class(_class_key(op), op) for op in given.classes]
+        classes = [self._gemm_class(op) for op in given.classes]
         catalogue = tiles(self.gpu.arch, self.execution.kernels.gemm, first.dtype, first.scaling)
         return gemm.seconds(given.shapes, classes, given.which, catalogue)
 
-    def _gemm_class(self, key: tuple[object, ...], op: Gemm) -> gemm.GemmConstants:
-        found = self._gemm_classes.get(key)
-        if found is None:
-            parts = (op.dtype, op.scaling, op.layout, op.accumulate)
-            found = gemm.constants(self.gpu, self.efficiency, self.execution.kernels.gemm, *parts, alone=self.alone)
-            self._gemm_classes[key] = found
-        return found
+    def _gemm_class(self, op: Gemm) -> gemm.GemmConstants:
+        key, family = _class_key(op), self.execution.kernels.gemm
+        return self._gemm_classes.get(key, lambda: gemm.constants(self.gpu, self.efficiency, family, *key, self.alone))
 
     def _grouped_class(self, op: GroupedGemm) -> grouped.GroupedConstants:
-        key = (op.backend, *_class_key(op))
-        found = self._grouped_classes.get(key)
-        if found is None:
-            found = grouped.constants(self.gpu, self.efficiency, self.execution.kernels.gemm, op, self.alone)
-            self._grouped_classes[key] = found
-        return found
+        device, key = (self.gpu, self.efficiency, self.execution.kernels.gemm), (op.backend, *_class_key(op))
+        return self._grouped_classes.get(key, lambda: grouped.constants(*device, op, self.alone))
 
     def _attention_class(self, family: str, op: Attention) -> attention.AttentionConstants:
         key = (family, op.head_dim_qk, op.head_dim_v, op.dtype, op.backward, op.causal)
-        found = self._attention_classes.get(key)
-        if found is None:
-            found = attention.constants(self.gpu, self.efficiency, family, op)
-            self._attention_classes[key] = found
-        return found
+        return self._attention_classes.get(key, lambda: attention.constants(self.gpu, self.efficiency, family, op))
 
 
 def shared(gpu: Gpu, efficiency: Efficiency, execution: Execution) -> Simulated:
