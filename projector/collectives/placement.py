@@ -12,39 +12,18 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from operator import attrgetter
+from typing import Any
 
 from projector.errors import InputError, Problem
 from projector.hardware.types import Cluster, GroupShape
+from projector.workload.recipe import Recipe
 
 HOPS = ("pp_node", "pp_pod", "pp_beyond")
 """Group keys of two neighbouring pipeline stages: in one node, on two nodes, in two pods."""
 
 
-class Parallelism(Protocol):
-    """The fields of :class:`projector.workload.recipe.Recipe` that place ranks."""
-
-    @property
-    def tp(self) -> int: ...
-    @property
-    def tp2(self) -> int: ...
-    @property
-    def pp(self) -> int: ...
-    @property
-    def cp(self) -> int: ...
-    @property
-    def ep(self) -> int: ...
-    @property
-    def etp(self) -> int: ...
-    @property
-    def data_parallel_shard_size(self) -> int | None: ...
-    @property
-    def num_distributed_optimizer_instances(self) -> int | None: ...
-    @property
-    def domain(self) -> tuple[int, ...] | None: ...
-
-
-def groups(recipe: Parallelism, gpus: int, cluster: Cluster, *, shards_apart: bool = False) -> dict[str, GroupShape]:
+def groups(recipe: Recipe, gpus: int, cluster: Cluster, *, shards_apart: bool = False) -> dict[str, GroupShape]:
     """Returns the shape of every process group of a run on ``gpus`` ranks of ``cluster``.
 
     Keys: ``tp``, ``tp2``, ``cp``, ``dp`` (gradients of dense weights: dp·cp ranks), ``dp_shard``, ``dp_replicate`` (its two
@@ -54,23 +33,13 @@ def groups(recipe: Parallelism, gpus: int, cluster: Cluster, *, shards_apart: bo
     kind differ in how they lie on the nodes, the shape is that of the group on most nodes, then with the emptiest node:
     everybody waits for it. The parallel sizes divide ``gpus``. Raises InputError when ``fast_domain`` does not fit.
     """
-    return dict(
-        _groups(
-            recipe.tp,
-            recipe.tp2,
-            recipe.cp,
-            recipe.pp,
-            recipe.ep,
-            recipe.etp,
-            recipe.data_parallel_shard_size,
-            recipe.num_distributed_optimizer_instances or 1,
-            gpus,
-            ranks_per_node(gpus, cluster),
-            cluster.inter.size if cluster.outer is not None else None,
-            shards_apart,
-            recipe.domain,
-        )
-    )
+    pod = cluster.inter.size if cluster.outer is not None else None
+    return dict(_groups(_placing(recipe), gpus, ranks_per_node(gpus, cluster), pod, shards_apart, recipe.domain))
+
+
+_placing = attrgetter(
+    *("tp", "tp2", "cp", "pp", "ep", "etp", "data_parallel_shard_size", "num_distributed_optimizer_instances")
+)
 
 
 def hop(
@@ -117,23 +86,12 @@ def _even_share(gpus: int, size: int, host: int) -> int:
 
 @functools.cache
 def _groups(
-    tp: int,
-    tp2: int,
-    cp: int,
-    pp: int,
-    ep: int,
-    etp: int,
-    shard: int | None,
-    instances: int,
-    gpus: int,
-    node: int,
-    pod: int | None,
-    shards_apart: bool,
-    domain: tuple[int, ...] | None,
+    sizes: tuple[Any, ...], gpus: int, node: int, pod: int | None, shards_apart: bool, domain: tuple[int, ...] | None
 ) -> Mapping[str, GroupShape]:
+    tp, tp2, cp, pp, ep, etp, shard, instances = sizes
     stage, width = gpus // pp, tp * tp2
     dp, edp = stage // width, stage // (etp * ep)
-    inner = min(shard or dp, dp // instances)
+    inner = min(shard or dp, dp // (instances or 1))
     copies = dp // inner
     expert_copies = copies if edp % copies == 0 else 1
     expert_inner = edp // expert_copies
