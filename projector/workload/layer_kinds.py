@@ -8,12 +8,23 @@ megatron/core/models/hybrid/hybrid_layer_allocation.py).
 from __future__ import annotations
 
 from dataclasses import field
+from typing import ClassVar
 
 from projector.dataclass import dataclass
 from projector.memo import HashedOnce
 from projector.workload.field_facts import about
 from projector.workload.sparse import BlockAttention, CompressedAttention
 from projector.workload.towers import Encoder, Vision
+
+
+class _Part:
+    """A mixer or an MLP, by default with the model's sizes or its own alone."""
+
+    __slots__ = ()
+
+    def differs(self) -> dict[str, object]:
+        """Returns the fields of the model that have other values in this layer."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,27 +74,14 @@ class Dense:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experts:
+class Experts(_Part):
     """The model's routed and shared experts."""
 
-    @property
-    def name(self) -> str:
-        return "moe"
-
-    def differs(self) -> dict[str, object]:
-        return {}
+    name: ClassVar[str] = "moe"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OwnSizes:
-    """A mixer with sizes of its own."""
-
-    def differs(self) -> dict[str, object]:
-        return {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mamba1(_OwnSizes):
+class Mamba1(_Part):
     """Selective scan (arXiv:2312.00752). ``inner``: channels; ``norms`` of steps, B and C (Jamba, arXiv:2403.19887)."""
 
     inner: int
@@ -92,9 +90,7 @@ class Mamba1(_OwnSizes):
     conv_width: int = 4
     norms: bool = False
 
-    @property
-    def name(self) -> str:
-        return "mamba1"
+    name: ClassVar[str] = "mamba1"
 
     def parameters(self, hidden: int) -> int:
         """Returns the projections, convolution with bias, step sizes with bias, A of each channel and state, D, the
@@ -105,7 +101,7 @@ class Mamba1(_OwnSizes):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mamba2(_OwnSizes):
+class Mamba2(_Part):
     """Chunked state-space duality (arXiv:2405.21060), as Megatron-LM's mixer core/ssm/mamba_mixer.py."""
 
     mamba_num_heads: int
@@ -116,9 +112,7 @@ class Mamba2(_OwnSizes):
     chunk: int = 128
     grouped_norm: bool = True
 
-    @property
-    def name(self) -> str:
-        return "mamba"
+    name: ClassVar[str] = "mamba"
 
     @property
     def inner(self) -> int:
@@ -139,7 +133,7 @@ class Mamba2(_OwnSizes):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatedDeltaNet(_OwnSizes):
+class GatedDeltaNet(_Part):
     """Gated delta rule (arXiv:2412.06464), Megatron-LM core/ssm/gated_delta_net; names are its arguments."""
 
     linear_num_key_heads: int
@@ -149,9 +143,7 @@ class GatedDeltaNet(_OwnSizes):
     linear_conv_kernel_dim: int = 4
     chunk: int = 64
 
-    @property
-    def name(self) -> str:
-        return "gdn"
+    name: ClassVar[str] = "gdn"
 
     @property
     def keys(self) -> int:
@@ -171,7 +163,7 @@ class GatedDeltaNet(_OwnSizes):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KimiDelta(_OwnSizes):
+class KimiDelta(_Part):
     """Kimi Delta Attention (arXiv:2510.26692): a decay of every channel. ``gate_rank``: of the output gate (None: full);
     ``head_dim``: width of a key, ``value_dim``: of a value and rank of the decay (None: as keys); ``num_key_heads`` (None:
     as many as of values); ``fused``: one projection of the layer's input, not one each."""
@@ -186,9 +178,7 @@ class KimiDelta(_OwnSizes):
     fused: bool = False
     chunk: int = 64
 
-    @property
-    def name(self) -> str:
-        return "kda"
+    name: ClassVar[str] = "kda"
 
     @property
     def value(self) -> int:
@@ -214,16 +204,14 @@ class KimiDelta(_OwnSizes):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lightning(_OwnSizes):
+class Lightning(_Part):
     """Lightning attention (arXiv:2501.08313): linear attention with a fixed decay of each head and an output gate."""
 
     num_heads: int
     head_dim: int = 128
     chunk: int = 256
 
-    @property
-    def name(self) -> str:
-        return "lightning"
+    name: ClassVar[str] = "lightning"
 
     @property
     def inner(self) -> int:
@@ -234,14 +222,12 @@ class Lightning(_OwnSizes):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShortConvolution(_OwnSizes):
+class ShortConvolution(_Part):
     """Gated short convolution (LFM2; transformers models/lfm2): two gates around a depthwise convolution."""
 
     conv_width: int = 3
 
-    @property
-    def name(self) -> str:
-        return "conv"
+    name: ClassVar[str] = "conv"
 
     def parameters(self, hidden: int) -> int:
         return 4 * hidden * hidden + self.conv_width * hidden
@@ -254,9 +240,7 @@ class Parallel:
     mamba: Mamba2
     attention: Attention = Attention()
 
-    @property
-    def name(self) -> str:
-        return "parallel"
+    name: ClassVar[str] = "parallel"
 
     def differs(self) -> dict[str, object]:
         return self.attention.differs()
@@ -272,7 +256,7 @@ class SharedBlocks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedBlock:
+class SharedBlock(_Part):
     """One use of shared block number ``block`` before a Mamba-2 mixer."""
 
     mamba: Mamba2
@@ -282,9 +266,6 @@ class SharedBlock:
     @property
     def name(self) -> str:
         return f"shared{self.block}"
-
-    def differs(self) -> dict[str, object]:
-        return {}
 
     def shared(self, hidden: int, query: int, key: int, ffn: int) -> int:
         """Returns the parameters of the block: both norms, attention from twice the hidden size, the gated MLP."""

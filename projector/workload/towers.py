@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from projector.dataclass import dataclass
 from projector.workload.field_facts import about
@@ -17,9 +17,7 @@ class Encoder:
 
     num_layers: int = field(metadata=about(most=10_000))
 
-    @property
-    def name(self) -> str:
-        return "encoder"
+    name: ClassVar[str] = "encoder"
 
     def differs(self) -> dict[str, object]:
         """Returns the fields of the model that have other values in its layers."""
@@ -59,9 +57,7 @@ class Vision:
     spatial_merge_size: int = field(default=1, metadata=about(most=64))
     output_size: int | None = None
 
-    @property
-    def name(self) -> str:
-        return "vision"
+    name: ClassVar[str] = "vision"
 
     @property
     def patches(self) -> int:
