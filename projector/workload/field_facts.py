@@ -43,37 +43,17 @@ class About:
     essential: bool = False
 
 
+_AS_THEY_ARE = {"unit", "choices", "least", "most", "essential"}
+
+
 def about(
-    help: str = "",
-    affects: str = "",
-    kind: str = "",
-    *,
-    unit: str = "",
-    choices: tuple[str, ...] = (),
-    least: int = 1,
-    most: int = 1_000_000,
-    derived_from: str = "",
-    also: str = "",
-    essential: bool = False,
-    **names: str,
+    help: str = "", affects: str = "", kind: str = "", *, derived_from: str = "", also: str = "", **told: Any
 ) -> Mapping[str, About]:
-    """Returns the metadata of a dataclass field. Several names, settings or effects are one text with blanks between
-    them."""
-    return {
-        _KEY: About(
-            help=help,
-            affects=frozenset(affects.split()),
-            kind=kind,
-            unit=unit,
-            choices=choices,
-            least=least,
-            most=most,
-            names={framework: tuple(text.split()) for framework, text in names.items()},
-            derived_from=tuple(derived_from.split()),
-            also=tuple(also.split()),
-            essential=essential,
-        )
-    }
+    """Returns the metadata of a dataclass field. ``told``: fields of :class:`About` as they are, and by framework its
+    names. Several names, settings or effects are one text with blanks between them."""
+    names = {framework: tuple(told.pop(framework).split()) for framework in [*told] if framework not in _AS_THEY_ARE}
+    told |= {"derived_from": tuple(derived_from.split()), "also": tuple(also.split()), "names": names}
+    return {_KEY: About(help=help, affects=frozenset(affects.split()), kind=kind, **told)}
 
 
 def recipe_field(help: str, affects: str, kind: str = "", *, default: Any = None, **told: Any) -> Any:
