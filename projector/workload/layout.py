@@ -111,19 +111,26 @@ def _distributed(model: Model, recipe: Recipe) -> _Layout:
     counts, mistakes = _counts(model, recipe)
     if mistakes:
         return (), mistakes
-    starts = [0, *accumulate(counts)]
-    last = len(counts) - 1
+    stages = ["t" * count for count in counts]
+    stages[0] = f"E{stages[0]}"
+    stages[-1] += "m" * model.mtp_num_layers + "L"
+    return _of_parts(stages, recipe.pp), []
+
+
+def _of_parts(stages: Sequence[str], pp: int) -> tuple[Chunk, ...]:
+    """Returns the chunks of ``stages``, one string of the letters of :data:`PARTS` each."""
+    starts = [0, *accumulate(parts.count("t") for parts in stages)]
     return tuple(
         Chunk(
-            rank=stage % recipe.pp,
-            index=stage // recipe.pp,
+            rank=stage % pp,
+            index=stage // pp,
             layers=tuple(range(starts[stage], starts[stage + 1])),
-            embedding=stage == 0,
-            head=stage == last,
-            mtp=model.mtp_num_layers if stage == last else 0,
+            embedding="E" in parts,
+            head="L" in parts,
+            mtp=parts.count("m"),
         )
-        for stage in range(len(counts))
-    ), []
+        for stage, parts in enumerate(stages)
+    )
 
 
 def _counts(model: Model, recipe: Recipe) -> tuple[list[int], list[_Mistake]]:
@@ -199,24 +206,7 @@ def _from_layout(model: Model, recipe: Recipe, layout: str) -> tuple[tuple[Chunk
     key = "pipeline_model_parallel_layout"
     stages, mistake = _stages(layout)
     mistakes: list[_Mistake] = [(key, layout, mistake)] if mistake else _layout_mistakes(model, recipe, layout, stages)
-    if mistakes:
-        return (), mistakes
-    layout_chunks: list[Chunk] = []
-    start = 0
-    for number, parts in enumerate(stages):
-        stop = start + parts.count("t")
-        layout_chunks.append(
-            Chunk(
-                rank=number % recipe.pp,
-                index=number // recipe.pp,
-                layers=tuple(range(start, stop)),
-                embedding="E" in parts,
-                head="L" in parts,
-                mtp=parts.count("m"),
-            )
-        )
-        start = stop
-    return tuple(layout_chunks), []
+    return ((), mistakes) if mistakes else (_of_parts(stages, recipe.pp), [])
 
 
 def _layout_mistakes(model: Model, recipe: Recipe, layout: str, stages: tuple[str, ...]) -> list[_Mistake]:
