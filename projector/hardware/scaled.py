@@ -12,7 +12,8 @@ from projector.parameter import parameter
 BETTER = parameter(1.1, kind="assumed", source="a tenth more of a resource: convention of a sensitivity")
 
 
-def _with_faster_units(gpu: Gpu, factor: float) -> Gpu:
+def with_faster_units(gpu: Gpu, factor: float) -> Gpu:
+    """Returns ``gpu`` whose matrix, vector and exponential units are ``factor`` times as fast."""
     return replace(
         gpu,
         peak={name: factor * value for name, value in gpu.peak.items()},
@@ -25,7 +26,7 @@ def _with_faster_units(gpu: Gpu, factor: float) -> Gpu:
 #: What may be scaled of a cluster, by its word. ``memory_capacity``: the memory that a process can get.
 SCALES: Mapping[str, Callable[[Cluster, float], Cluster]] = MappingProxyType(
     {
-        "flops": lambda c, x: replace(c, gpu=_with_faster_units(c.gpu, x)),
+        "flops": lambda c, x: replace(c, gpu=with_faster_units(c.gpu, x)),
         "memory_bandwidth": lambda c, x: replace(c, gpu=replace(c.gpu, memory_bandwidth=x * c.gpu.memory_bandwidth)),
         "memory_capacity": lambda c, x: replace(
             c, gpu=replace(c.gpu, usable_memory_bytes=x * c.gpu.usable_memory_bytes)

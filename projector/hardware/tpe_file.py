@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from projector.errors import InputError, Problem, nearest
+from projector.hardware.scaled import with_faster_units
 from projector.hardware.types import Cluster
 
 #: Its keys, with the unit of each in ours.
@@ -73,15 +74,10 @@ def cluster(mapping: Mapping[str, Any], where: str, name: str) -> tuple[Cluster,
     known = [each for each in map(catalogue.default_cluster, names) if each.gpu.vendor == "nvidia"]
     like = min(known, key=lambda each: _distance(file, each))
     gpu, domain = like.gpu, int(file["nvlink_size"])
-    faster = file["matrix_flops_fp16"] / gpu.peak_of("bf16")
     chip = replace(
-        gpu,
+        with_faster_units(gpu, file["matrix_flops_fp16"] / gpu.peak_of("bf16")),
         name=name,
         title=name,
-        peak={key: faster * value for key, value in gpu.peak.items()},
-        flops_per_clock={key: faster * value for key, value in gpu.flops_per_clock.items()},
-        vector_flops=faster * gpu.vector_flops,
-        exp_per_clock_per_cu=faster * gpu.exp_per_clock_per_cu,
         memory_bytes=file["hbm_capacity"],
         usable_memory_bytes=file["hbm_capacity"] * gpu.usable_memory_bytes / gpu.memory_bytes,
         memory_bandwidth=file["hbm_bandwidth"],
