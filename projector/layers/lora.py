@@ -23,7 +23,7 @@ from projector.layers.local import LayerView
 from projector.mechanisms.dispatch.routing import Routed
 from projector.operators.module import Module
 from projector.operators.saved import Saved
-from projector.operators.types import Collective, Gemm, GroupedGemm, Operator, Stream
+from projector.operators.types import Collective, Gemm, GroupedGemm, Operator, Stream, added
 from projector.operators.weights import Weight
 from projector.size import most, real
 
@@ -142,7 +142,6 @@ def _factors(
     ``before``, ``between``, ``beyond``: messages around them forward, ``after``: at the end of the backward."""
     (m, out_m), (inputs, rank, width) = rows, widths
     dropped, out = dropped_rows * inputs, view.act * out_m * width
-    added = view.act * dropped
     up = product(f"{name}.lora_b", out_m, width, rank, "TN")
     fused = view.execution.adapters.fused and view.tp == 1 and isinstance(up, Gemm)
     return Module(
@@ -164,9 +163,7 @@ def _factors(
             *after,
             *_dropout(f"{name}.lora_dropout.bwd", dropped, view),
             # fused: the base linear's data gradient reads it and adds
-            Stream(f"{name}.lora_grad_add", "elementwise", added, 0.0, launches=0)
-            if fused
-            else Stream(f"{name}.lora_grad_add", "elementwise", 2 * added, added),
+            added(f"{name}.lora_grad_add", view.act * dropped, folded=fused),
         ),
         backward_weight=(
             product(f"{name}.lora_b.wgrad", out_m, width, rank, "NT"),

@@ -34,7 +34,7 @@ from projector.layers.towers import after_stack, before_stack, frozen, image_pla
 from projector.memo import cached_on, evolve
 from projector.operators.module import Block, Module, Recomputed, block
 from projector.operators.saved import once
-from projector.operators.types import Stream
+from projector.operators.types import added
 from projector.workload.layer_kinds import (
     Attention,
     GatedDeltaNet,
@@ -231,12 +231,8 @@ def _attention_beside_mamba(kind: LayerKind, view: LayerView) -> tuple[Module, .
     assert isinstance(m, Parallel)
     first, *attention, last = attention_gqa.attention(replace(kind, mixer=m.attention), view)
     heads = mamba.mixer(replace(kind, mixer=m.mamba), view)[1:-1]
-    x, compiled = view.act * view.hidden * view.shard_tokens, view.compiled
-    forward = Stream(
-        "heads.add", "elementwise", x if compiled else 2 * x, 0.0 if compiled else x, launches=0 if compiled else 1
-    )
-    # the gradients of both meet at the norm
-    backward = Stream("heads.grad_add", "elementwise", 2 * x, x)
+    forward = added("heads.add", view.hidden_bytes, folded=view.compiled)
+    backward = added("heads.grad_add", view.hidden_bytes, folded=False)  # the gradients of both meet at the norm
     first = replace(first, backward_input=(backward, *first.backward_input))
     return (first, *attention, *heads, Module("heads", forward=(forward,)), last)
 

@@ -12,7 +12,7 @@ from projector.layers import attention_residual, hyper
 from projector.layers.local import LayerView
 from projector.operators.module import Module
 from projector.operators.saved import Saved
-from projector.operators.types import Collective, Operator, Stream
+from projector.operators.types import Collective, Operator, Stream, added
 from projector.operators.weights import Weight
 from projector.parameter import parameter
 
@@ -41,7 +41,6 @@ def norm(
     where another module's output is that storage; its output is ``<name>.out``.
     """
     tensor = view.act * width * rows
-    compiled = view.compiled
     # a LayerNorm is one kernel everywhere (aten native_layer_norm)
     fused = view.execution.fusion.norm or view.compiled or view.model.normalization != "RMSNorm"
     if fused:
@@ -55,7 +54,7 @@ def norm(
     backward_ops: list[Operator] = [backward]
     streams = branch and view.model.hyper_connections
     if branch and not streams:
-        backward_ops.append(_branch_add(name, tensor, compiled))
+        backward_ops.append(added(f"{name}.branch_add", tensor, folded=view.compiled))
     buffer = view.execution.data_parallel.grad_bytes
     if view.summa:
         width, rows = -(-width // view.tp), view.tokens
@@ -111,13 +110,6 @@ def parallel_residual(parts: tuple[Module, ...], view: LayerView) -> tuple[Modul
     """Returns ``parts`` of a layer whose two halves read one norm and are added to the residual together (arXiv:2204.02311):
     the second norm and the first addition are gone, the gradients of both halves meet at the norm."""
     x = view.hidden_bytes
-    add = Stream(
-        "halves.add",
-        "elementwise",
-        x if view.compiled else 2 * x,
-        0.0 if view.compiled else x,
-        launches=0 if view.compiled else 1,
-    )
     joined = []
     for part in parts:
         if part.name in ("attn_residual", "pre_mlp_norm"):
@@ -128,19 +120,12 @@ def parallel_residual(parts: tuple[Module, ...], view: LayerView) -> tuple[Modul
         )
         part = replace(part, saves=saves)
         if part.name == "mlp_residual":
-            part = replace(part, forward=(add, *part.forward))
+            part = replace(part, forward=(added("halves.add", x, folded=view.compiled), *part.forward))
         if part.name == "input_norm":
-            back = replace(add, name="halves.grad_add", read=2 * x, write=x, launches=1)
+            back = added("halves.grad_add", x, folded=False)
             part = replace(part, backward_input=(back, *part.backward_input))
         joined.append(part)
     return tuple(joined)
-
-
-def _branch_add(name: str, tensor: float, compiled: bool) -> Stream:
-    """Sums the residual's gradient and the norm's; a compiler folds the sum into the norm's backward kernel."""
-    if compiled:
-        return Stream(f"{name}.branch_add", "elementwise", tensor, 0.0, launches=0)
-    return Stream(f"{name}.branch_add", "elementwise", 2 * tensor, tensor)
 
 
 def residual(name: str, view: LayerView, tags: frozenset[str] = frozenset(), makes: str = "") -> Module:

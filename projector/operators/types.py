@@ -157,6 +157,13 @@ class Stream:
         return 0.0
 
 
+def added(name: str, tensor: float, *, folded: bool) -> Stream:
+    """Returns the sum of two tensors of ``tensor`` bytes each; ``folded`` into a neighbour's kernel it reads one more."""
+    if folded:
+        return Stream(name, "elementwise", tensor, 0.0, launches=0)
+    return Stream(name, "elementwise", 2 * tensor, tensor)
+
+
 Cost = tuple[float, float, int]
 """How often a kernel reads and writes a tensor (or: bytes read and written for each of its elements), and launches."""
 
