@@ -8,21 +8,19 @@ from typing import Any
 
 from projector.dataclass import dataclass
 from projector.errors import Problem, Unsupported, nearest
+from projector.mechanisms import single
 from projector.mechanisms.allocator import Allocator, Caching
 from projector.mechanisms.data_parallel.base import DataParallel
 from projector.mechanisms.data_parallel.ddp import DDP
 from projector.mechanisms.data_parallel.degree import of_degree
-from projector.mechanisms.dispatch.allgather import AllGather
 from projector.mechanisms.dispatch.alltoall import AllToAll
 from projector.mechanisms.dispatch.base import Dispatch
 from projector.mechanisms.dispatch.einsum import Einsum
-from projector.mechanisms.dispatch.fused import DeepEP, HybridEP
-from projector.mechanisms.dispatch.mega_moe import MegaMoE
 from projector.mechanisms.fusion import Fusion, TransformerEngine
 from projector.mechanisms.runtime import Eager, Runtime
 from projector.mechanisms.single import Adapters, Kernels, PipelineEngine, Recompute
 from projector.mechanisms.strategy import STRATEGY, Strategy, mistakes, strategies_in
-from projector.mechanisms.tensor_parallel import AutogradFunctions, DTensor, TensorParallel
+from projector.mechanisms.tensor_parallel import AutogradFunctions, TensorParallel
 from projector.memo import HashedOnce
 from projector.operators.types import Operator
 from projector.workload.recipe import Recipe
@@ -86,16 +84,8 @@ def _chosen(before: Strategy, place: str, stated: Mapping[str, Any]) -> Strategy
 
 def _kinds(place: str) -> Mapping[str, type[Strategy]]:
     """Returns the strategies of a mechanism by name."""
-    alone: dict[str, tuple[type[Strategy], ...]] = {
-        "kernels": (Kernels,),
-        "tensor_parallel": (AutogradFunctions, DTensor),
-        "pipeline": (PipelineEngine,),
-        "recompute": (Recompute,),
-        "adapters": (Adapters,),
-    }
-    if place in alone:
-        return {kind.name: kind for kind in alone[place]}
-    return strategies_in(f"projector.mechanisms.{place}")
+    only = type(getattr(_NEUTRAL, place))
+    return {only.name: only} if only.__module__ == single.__name__ else strategies_in(f"projector.mechanisms.{place}")
 
 
 def merged(base: Stated, more: Stated) -> dict[str, Mapping[str, Any]]:
@@ -131,9 +121,6 @@ def problems(where: str, prefix: str, stated: Mapping[str, Any], base: Stated) -
     return found
 
 
-_KINDS: tuple[type[Dispatch], ...] = (AllGather, AllToAll, DeepEP, HybridEP, MegaMoE, Einsum)
-
-
 def of_recipe(strategy: Dispatch, recipe: Recipe) -> Dispatch:
     """Returns ``strategy`` where it is the recipe's dispatcher, else the dispatcher of that name, with the same parameters.
 
@@ -146,7 +133,9 @@ def of_recipe(strategy: Dispatch, recipe: Recipe) -> Dispatch:
         word = Einsum.word
     if strategy.word == word:
         return strategy
-    kind = next((each for each in _KINDS if each.word == word), None)
+    kinds: Any = _kinds("dispatch").values()
+    kind: Any = next((each for each in kinds if each.word == word), None)
     if kind is None:
         raise Unsupported(f"token dispatcher {word!r}")
-    return kind(**strategy.carried(kind))
+    chosen: Dispatch = kind(**strategy.carried(kind))
+    return chosen
