@@ -11,13 +11,12 @@ Grouped products, attention and memory-bound kernels stay with our models whatev
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, Unsupported, nearest
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.protocol import ComputeOp, FloatArray, KernelModel, Times
 from projector.operators.types import Gemm
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 GROUP = "projector.gemm_backends"
 BUILTIN = "builtin"
 
-#: Backends of this package; known without its metadata too, as in a checkout that was never installed.
-_OURS = {"origami": "projector.kernels.backends.origami:Origami"}
+#: The backend of this package; known without its metadata too, as in a checkout that was never installed.
+_OURS = ("origami", "projector.kernels.backends.origami:Origami")
 
 
 class GemmBackend(Protocol):
@@ -67,8 +66,6 @@ class WithBackend:
         return Times(seconds, measured)
 
     def _priced(self, ops: Sequence[Gemm]) -> FloatArray:
-        from projector.errors import Unsupported
-
         found = np.asarray(self._backend.seconds(ops), dtype=np.float64)
         if found.shape != (len(ops),):
             raise Unsupported(f"GEMM backend {self.name} gave {found.size} times for {len(ops)} products")
@@ -81,15 +78,16 @@ class WithBackend:
 
 
 def _offered() -> Mapping[str, EntryPoint]:
-    """Returns the backends of installed packages, by name."""
+    """Returns the backends by name, those of installed packages in alphabetical order, and this package's."""
     from importlib import metadata
 
-    return {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
+    others = sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name)
+    return {entry.name: entry for entry in (*others, metadata.EntryPoint(*_OURS, GROUP))}
 
 
 def names() -> tuple[str, ...]:
     """Returns the names that :func:`factory` knows: our own model, this package's backends, those of other packages."""
-    return tuple(dict.fromkeys((BUILTIN, *_OURS, *sorted(_offered()))))
+    return tuple(dict.fromkeys((BUILTIN, _OURS[0], *_offered())))
 
 
 def check(name: str, where: str = "--gemm-backend") -> None:
@@ -104,10 +102,6 @@ def check(name: str, where: str = "--gemm-backend") -> None:
 
 def factory(name: str, where: str = "--gemm-backend") -> Factory:
     """Returns the factory of a backend other than our own. Raises :class:`InputError` for an unknown or broken one."""
-    if name in _OURS:
-        module, _, attribute = _OURS[name].partition(":")
-        ours: Factory = getattr(importlib.import_module(module), attribute)
-        return ours
     entry = _offered().get(name)
     if entry is None:
         raise InputError([Problem(where, "", name, nearest(name, names()))])
