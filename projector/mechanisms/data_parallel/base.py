@@ -158,14 +158,14 @@ class DataParallel(Strategy):
         for label, group, elements, groups in self._shared(workload, part, name):
             nbytes = elements * self.reduce_bytes
             if not self.divided:
-                ops.append(Collective(name=f"{label}_all_reduce", kind="all_reduce", group=group, bytes=nbytes))
+                ops.append(Collective(f"{label}_all_reduce", "all_reduce", group, nbytes))
                 continue
             inner = _ranks(workload, group) // groups
             shard, replicas = (f"{group}_shard", f"{group}_replicate") if groups > 1 else (group, "")
             if inner > 1:
-                ops.append(Collective(name=f"{label}_reduce_scatter", kind="reduce_scatter", group=shard, bytes=nbytes))
+                ops.append(Collective(f"{label}_reduce_scatter", "reduce_scatter", shard, nbytes))
             if replicas:
-                op = Collective(name=f"{label}_replicas", kind="all_reduce", group=replicas, bytes=nbytes / inner)
+                op = Collective(f"{label}_replicas", "all_reduce", replicas, nbytes / inner)
                 ops.append(op)
         return tuple(ops)
 
@@ -175,10 +175,10 @@ class DataParallel(Strategy):
             return ()
         return tuple(
             Collective(
-                name=f"{label}_all_gather",
-                kind="all_gather",
-                group=f"{group}_shard" if groups > 1 else group,
-                bytes=self.gathered_bytes(part, expert=group == "edp"),
+                f"{label}_all_gather",
+                "all_gather",
+                f"{group}_shard" if groups > 1 else group,
+                self.gathered_bytes(part, expert=group == "edp"),
             )
             for label, group, _, groups in self._shared(workload, part, name)
             if _ranks(workload, group) > groups

@@ -70,11 +70,8 @@ class FSDP2(FullySharded):
         if (recipe.data_parallel_shard_size or 1) == 1 or not elements:
             return (), (), ()
         nbytes, wire = self.layer_gather_bytes * elements, self.reduce_bytes * elements
-        split, again = (
-            Stream(name=f"{unit}.{name}", kind="copy", read=nbytes, write=nbytes)
-            for name in ("copy_out", "copy_out.bwd")
-        )
-        pack = Stream(name=f"{unit}.chunk_cat", kind="copy", read=activation_bytes * elements, write=wire)
+        split, again = (Stream(f"{unit}.{name}", "copy", nbytes, nbytes) for name in ("copy_out", "copy_out.bwd"))
+        pack = Stream(f"{unit}.chunk_cat", "copy", activation_bytes * elements, wire)
         gathers = self.gathers_every_microbatch(recipe)
         return (
             (split,) if gathers else (),

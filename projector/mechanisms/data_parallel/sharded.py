@@ -149,4 +149,4 @@ class Zero3(FullySharded):
         if not elements or (workload.recipe.data_parallel_shard_size or 1) == 1:
             return (), (), ()
         nbytes = 3 * activation_bytes * elements
-        return (), (), (Stream(name=f"{unit}.bucket", kind="copy", read=nbytes, write=nbytes, launches=3),)
+        return (), (), (Stream(f"{unit}.bucket", "copy", nbytes, nbytes, launches=3),)

@@ -36,10 +36,10 @@ class AllGather(Dispatch):
         def message(name: str, kind: str, launches: int = 1) -> tuple[Operator, ...]:
             if ranks == 1:
                 return ()
-            return (Collective(name=name, kind=kind, group=group, bytes=nbytes, launches=launches),)
+            return (Collective(name, kind, group, nbytes, launches=launches),)
 
         dispatch = Module(
-            name="moe.dispatch",
+            "moe.dispatch",
             forward=(
                 *message("moe.dispatch", "all_gather", 3),
                 *counts_read(r, view, 4),
@@ -52,7 +52,7 @@ class AllGather(Dispatch):
             tags=MOE,
         )
         combine = Module(
-            name="moe.combine",
+            "moe.combine",
             forward=(
                 sum_copies("moe.unpermute", r.received, everyone, collect, view),
                 *message("moe.combine", "reduce_scatter"),

@@ -62,14 +62,14 @@ class AllToAll(Dispatch):
         unsort = (copy("moe.unsort", "permute", r.held, r.held, 2, view),) if r.experts > 1 else ()
         beside, beside_backward = hiding_operators(view, FC1), hiding_operators(view, FC1_BACKWARD)
         prepare = Module(
-            name="moe.permute",
+            "moe.permute",
             forward=(*_preprocess(moe, view), into),
             # with the gradients of the routing weights, which travel beside the tokens
             backward_input=(sum_copies("moe.permute.bwd", r.sent, r.tokens, collect + 2, view),),
             tags=PREPROCESS,
         )
         dispatch = Module(
-            name="moe.dispatch",
+            "moe.dispatch",
             forward=(
                 *counts_read(r, view, 4),
                 *_exchange("moe.dispatch", r, view, beside, probs=True),
@@ -84,7 +84,7 @@ class AllToAll(Dispatch):
             tags=MOE,
         )
         combine = Module(
-            name="moe.combine",
+            "moe.combine",
             forward=(
                 *unsort,
                 *_expert_tensor("moe.etp_rs", "reduce_scatter", 4.0, r, view),
@@ -104,14 +104,12 @@ class AllToAll(Dispatch):
 
 def _preprocess(moe: MoE, view: Rank) -> tuple[Operator, ...]:
     """Counts rows per expert, gathered over the expert group: tiny kernels and one tiny all-gather, all latency."""
-    counts = Stream(
-        name="moe.preprocess", kind="router", read=8.0 * moe.num_experts, write=8.0 * moe.num_experts, launches=10
-    )
+    counts = Stream("moe.preprocess", "router", 8.0 * moe.num_experts, 8.0 * moe.num_experts, launches=10)
     if view.recipe.ep * view.recipe.etp == 1:
         return (counts,)
     group = "ep" if view.recipe.ep > 1 else "etp"
     nbytes = 8.0 * moe.num_experts * view.recipe.ep * view.recipe.etp
-    return (counts, Collective(name="moe.counts_ag", kind="all_gather", group=group, bytes=nbytes))
+    return (counts, Collective("moe.counts_ag", "all_gather", group, nbytes))
 
 
 def _exchange(name: str, r: Routed, view: Rank, beside: tuple[str, ...], probs: bool = False) -> tuple[Operator, ...]:
@@ -119,7 +117,7 @@ def _exchange(name: str, r: Routed, view: Rank, beside: tuple[str, ...], probs: 
     tokens = all_to_all(name, r, view, beside, transport)
     if not probs or not tokens:
         return tokens
-    weights = Collective(name=f"{name}_probs", kind="all_to_all", group="ep", bytes=4.0 * r.sent, hides_behind=beside)
+    weights = Collective(f"{name}_probs", "all_to_all", "ep", 4.0 * r.sent, hides_behind=beside)
     return (*tokens, weights)
 
 
@@ -127,4 +125,4 @@ def _expert_tensor(name: str, kind: str, element: float, r: Routed, view: Rank) 
     """Returns the collective by which experts split over ``etp`` see all rows or sum their partial outputs (fp32)."""
     if view.recipe.etp == 1:
         return ()
-    return (Collective(name=name, kind=kind, group="etp", bytes=element * view.hidden * r.received),)
+    return (Collective(name, kind, "etp", element * view.hidden * r.received),)

@@ -59,10 +59,7 @@ class Dispatch(Strategy, ABC):
             else 8.0 * r.tokens * moe.moe_router_topk
         )
         last = replace(
-            dispatch[-1],
-            role="dispatch",
-            saves=(Saved(name="moe.row_map", bytes=row_map),),
-            makes=(Saved(name="experts.in", bytes=rows),),
+            dispatch[-1], role="dispatch", saves=(Saved("moe.row_map", row_map),), makes=(Saved("experts.in", rows),)
         )
         # a combine that multiplies with the probabilities needs the experts' output for their gradient
         output = Saved(name="moe.combine.in", storage="experts.fc2.out", bytes=rows, input=True)
@@ -70,9 +67,9 @@ class Dispatch(Strategy, ABC):
             combine,
             role="combine",
             saves=() if self.probs else (output,),
-            makes=(Saved(name="moe.combine.out", bytes=view.hidden_bytes),),
-            forward_transient=Transient(name="moe_combine_forward", bytes=self.forward_buffers(moe, r, view)),
-            backward_transient=Transient(name="moe_backward", bytes=self.backward_buffers(r, view, planned)),
+            makes=(Saved("moe.combine.out", view.hidden_bytes),),
+            forward_transient=Transient("moe_combine_forward", self.forward_buffers(moe, r, view)),
+            backward_transient=Transient("moe_backward", self.backward_buffers(r, view, planned)),
         )
         return (*dispatch[:-1], last), combine
 

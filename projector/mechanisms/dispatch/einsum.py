@@ -44,13 +44,13 @@ class Einsum(Dispatch):
         length, slots = r.tokens // sequences, r.sent // sequences
 
         def product(name: str, m: int, n: int, k: int, layout: str) -> Gemm:
-            return Gemm(name=name, m=m, n=n, k=k, batch=sequences, dtype="bf16", layout=layout, out_bytes=view.act)
+            return Gemm(name, m, n, k, batch=sequences, dtype="bf16", layout=layout, out_bytes=view.act)
 
         mask = view.act * sequences * length * slots
         dispatch = Module(
-            name="moe.dispatch",
+            "moe.dispatch",
             forward=(
-                Stream(name="moe.mask", kind="elementwise", read=mask, write=2 * mask, launches=6),
+                Stream("moe.mask", "elementwise", mask, 2 * mask, launches=6),
                 product("moe.mask_in", slots, view.hidden, length, "TN"),
                 *all_to_all("moe.dispatch", r, view),
             ),
@@ -61,12 +61,12 @@ class Einsum(Dispatch):
             tags=MOE,
         )
         combine = Module(
-            name="moe.combine",
+            "moe.combine",
             forward=(*all_to_all("moe.combine", r, view), product("moe.mask_out", length, view.hidden, slots, "TN")),
             backward_input=(
                 product("moe.mask_out.dgrad", slots, view.hidden, length, "NN"),
                 product("moe.mask_out.weights", length, slots, view.hidden, "NN"),
-                Stream(name="moe.mask.bwd", kind="elementwise", read=2 * mask, write=mask, launches=4),
+                Stream("moe.mask.bwd", "elementwise", 2 * mask, mask, launches=4),
                 *all_to_all("moe.combine.bwd", r, view),
             ),
             tags=MOE,

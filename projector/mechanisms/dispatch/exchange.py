@@ -21,7 +21,7 @@ def counts_read(r: Routed, view: Rank, sync_free_from: int) -> tuple[Operator, .
     """Returns the host's wait for the number of arriving rows, unless shapes are fixed or counts stay on the device."""
     if r.fixed or (view.recipe.sync_free_stage or 0) >= sync_free_from:
         return ()
-    return (HostWork(name="moe.counts", sync=True),)
+    return (HostWork("moe.counts", sync=True),)
 
 
 def hiding_operators(view: Rank, beside_shared: tuple[str, ...]) -> tuple[str, ...]:
@@ -38,9 +38,7 @@ def all_to_all(
     if view.recipe.ep == 1:
         return ()
     nbytes = view.act * view.hidden * most(r.sent, r.received / view.recipe.etp)
-    return (
-        Collective(name=name, kind="all_to_all", group="ep", bytes=nbytes, hides_behind=beside, transport=transport),
-    )
+    return (Collective(name, "all_to_all", "ep", nbytes, hides_behind=beside, transport=transport),)
 
 
 def permute_launches(view: Rank) -> tuple[int, int, int]:
@@ -70,7 +68,7 @@ def sum_copies(name: str, copies: float, tokens: float, launches: int, view: Ran
 
 def copy(name: str, kind: str, read_rows: float, write_rows: float, launches: int, view: Rank) -> Stream:
     row = view.act * view.hidden
-    return Stream(name=name, kind=kind, read=row * read_rows, write=row * write_rows, launches=launches)
+    return Stream(name, kind, row * read_rows, row * write_rows, launches=launches)
 
 
 @mechanism(off=())
@@ -78,4 +76,4 @@ def scatter_adds(r: Routed, view: Rank) -> tuple[Stream, ...]:
     """Returns a gather's gradients as a compiler writes them: rows of the whole buffer added into their sources."""
     count = view.recipe.moe_dispatch_scatter_adds or 0
     row = view.act * view.hidden * r.held
-    return tuple(Stream(name=f"moe.scatter_add{i}", kind="scatter", read=2 * row, write=row) for i in range(count))
+    return tuple(Stream(f"moe.scatter_add{i}", "scatter", 2 * row, row) for i in range(count))

@@ -52,7 +52,7 @@ class Fused(Dispatch):
     def layout(self, moe: MoE, r: Routed, view: Rank) -> tuple[Operator, ...]:
         """Returns the kernels that compute, before the exchange, where each token goes."""
         routes = 8.0 * moe.num_experts * r.tokens
-        return (Stream(name="moe.layout", kind="router", read=routes, write=8.0 * r.tokens, launches=2),)
+        return (Stream("moe.layout", "router", routes, 8.0 * r.tokens, launches=2),)
 
     def weights_bytes(self, moe: MoE, view: Rank) -> float:
         """Returns the bytes of routing weights (and their gradients) that travel with a row."""
@@ -104,10 +104,10 @@ class Fused(Dispatch):
         row, rows = view.act * view.hidden + weights, self.arrived(moe, r, view)
         return (
             Collective(
-                name=name,
-                kind="all_to_all",
-                group="ep" if view.recipe.ep > 1 else "etp",
-                bytes=row * rows,
+                name,
+                "all_to_all",
+                "ep" if view.recipe.ep > 1 else "etp",
+                row * rows,
                 hides_behind=beside,
                 transport=self.transport,
                 nodes_bytes=row * r.tokens * self.other_nodes(moe, view),
@@ -128,9 +128,9 @@ class Fused(Dispatch):
         # with a receive buffer for the worst case (stage 2, and HybridEP) the host asks after it, at stage 3 never
         late = self.worst_case or (view.recipe.sync_free_stage or 0) >= 2
         wait = counts_read(r, view, 3)
-        prepare = Module(name="moe.layout", forward=self.layout(moe, r, view), tags=PREPROCESS)
+        prepare = Module("moe.layout", forward=self.layout(moe, r, view), tags=PREPROCESS)
         dispatch = Module(
-            name="moe.dispatch",
+            "moe.dispatch",
             forward=(
                 *(() if late else wait),
                 *message("moe.dispatch", 2, hiding_operators(view, FC1), weights),
@@ -145,7 +145,7 @@ class Fused(Dispatch):
             tags=MOE,
         )
         combine = Module(
-            name="moe.combine",
+            "moe.combine",
             forward=(
                 self.rows_summed("moe.unpermute", landed, r, view),
                 *message("moe.combine", 1, hiding_operators(view, FC2), 0.0),
@@ -188,11 +188,11 @@ class HybridEP(Fused):
         """Returns the gather and scan of one byte for each token of the group and each expert."""
         ranks = view.recipe.ep * view.recipe.etp
         routes = 1.0 * moe.num_experts * r.tokens * ranks
-        scan = Stream(name="moe.layout", kind="router", read=routes, write=8.0 * r.tokens * ranks, launches=3)
+        scan = Stream("moe.layout", "router", routes, 8.0 * r.tokens * ranks, launches=3)
         if ranks == 1:
             return (scan,)
         group = "ep" if view.recipe.ep > 1 else "etp"
-        return (Collective(name="moe.routes_ag", kind="all_gather", group=group, bytes=routes), scan)
+        return (Collective("moe.routes_ag", "all_gather", group, routes), scan)
 
     def weights_bytes(self, moe: MoE, view: Rank) -> float:
         """Returns the bytes of fp32 weights of all experts of a node, which a row carries (``expert_output_prob``)."""

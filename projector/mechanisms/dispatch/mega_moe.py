@@ -61,7 +61,7 @@ class MegaMoE(Fused):
         saves = tuple(each._replace(bytes=each.bytes * wider) for each in act.saves if each.input)
         # the gradient of that, and of the activation's output beside the output made again
         made = sum(each.bytes for each in saves) + 2 * wider * sum(each.bytes for each in act.makes)
-        moment = Transient(name="moe_backward", bytes=made)
+        moment = Transient("moe_backward", made)
         return (
             replace(first, saves=_gradients(first)),
             replace(act, saves=saves, backward_transient=moment),
@@ -84,9 +84,9 @@ class MegaMoE(Fused):
         if view.recipe.ep * view.recipe.etp > view.node_ranks:
             raise Unsupported("MegaMoE: its peers share the memory of one node")
         landed = self.arrived(moe, r, view)
-        prepare = Module(name="moe.layout", forward=self.layout(moe, r, view), tags=PREPROCESS)
+        prepare = Module("moe.layout", forward=self.layout(moe, r, view), tags=PREPROCESS)
         dispatch = Module(
-            name="moe.dispatch",
+            "moe.dispatch",
             forward=self.message("moe.dispatch", moe, r, view, 0, ("experts.fc1",)),
             backward_input=(
                 *self.message("moe.dispatch.bwd", moe, r, view, 0, ("experts.fc1.dgrad",)),
@@ -95,7 +95,7 @@ class MegaMoE(Fused):
             tags=MOE,
         )
         combine = Module(
-            name="moe.combine",
+            "moe.combine",
             forward=(
                 *self.message("moe.combine", moe, r, view, 0, ("experts.fc2",)),
                 copy("moe.unpermute", "permute", landed, r.tokens, 1, view),

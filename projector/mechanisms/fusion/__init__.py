@@ -93,7 +93,7 @@ class Fusion(Strategy):
         if self.wgrad_accumulation == "none":
             return ()
         read, write = (fresh + buffer) * elements, buffer * elements
-        return (Stream(name=name, kind="elementwise", read=read, write=write, launches=launches),)
+        return (Stream(name, "elementwise", read, write, launches=launches),)
 
     def placeholders(self, weights: WeightSet) -> float:
         """Returns the bytes of the weight gradients that fused accumulation returns in name only: one 2-byte tensor per
