@@ -38,35 +38,34 @@ class Cost(NamedTuple):
 class Network:
     """A group of ``size`` ranks over ``nodes`` nodes in ``pods`` pods.
 
-    ``local``, ``fewest``: its ranks in the fullest and in the emptiest of these nodes. ``host``: GPUs of one operating
-    system, fewer than ``local`` where an NVLink domain joins several. ``intra``: raw bytes/s of the links of one rank to its
-    node peers of the group together (infinite where it has none); ``peer``: to one of them; ``inter``, ``outer``: raw
-    bytes/s of one rank's share of the adapters, inside a pod and beyond it. ``saturation``: share of a mesh's links that the
-    group uses; ``bridged``: a PCIe group that spans two switches; ``ll128``: the library runs that protocol here;
-    ``switched``: switches connect the nodes, else each exchange with another node takes its own turn.
+    ``local``, ``fewest``: its ranks in the fullest and in the emptiest of these nodes. ``intra``: raw bytes/s of the links
+    of one rank to its node peers of the group together (infinite where it has none); ``peer``: to one of them.
+    ``saturation``: share of a mesh's links that the group uses; ``bridged``: a PCIe group that spans two switches;
+    ``ll128``: the library runs that protocol here.
     """
 
+    cluster: Cluster
     size: int
-    host: int
     local: int
     fewest: int
     nodes: int
     pods: int
     intra: float
     peer: float
-    inter: float
-    outer: float
-    intra_latency: float
-    inter_latency: float
-    outer_latency: float
-    in_switch_reduction: bool
-    in_network_reduction: bool
     ll128: bool
-    mesh: bool
-    switched: bool
     saturation: float
     bridged: bool
     constants: Constants
+
+    @property
+    def outer(self) -> Fabric:
+        """Returns the fabric that joins pods: that of one pod where there are no others."""
+        return self.cluster.outer or self.cluster.inter
+
+    @property
+    def mesh(self) -> bool:
+        """Returns whether every pair of GPUs of a node has a link of its own."""
+        return self.cluster.intra.topology == "mesh"
 
     def ring_rate(self, kind: str = "all_reduce", protocol: str = "simple") -> float:
         """Returns the bytes/s of data around rings through all ranks: the slower of links and adapters of a node.
@@ -99,13 +98,14 @@ class Network:
     @property
     def adapter(self) -> float:
         """Returns the raw bytes/s of one rank's adapter towards the farthest rank of the group."""
-        return self.inter if self.pods == 1 else min(self.inter, self.outer)
+        inter = self.cluster.inter.bandwidth
+        return inter if self.pods == 1 else min(inter, self.outer.bandwidth)
 
     def hop(self, level: str, protocol: str) -> float:
         """Returns the seconds of one hop in a node (``intra``), a pod (``inter``) or beyond (``outer``) under a protocol."""
-        base = {"intra": self.intra_latency, "inter": self.inter_latency, "outer": self.outer_latency}[level]
+        fabric = self.outer if level == "outer" else self.cluster.intra if level == "intra" else self.cluster.inter
         level = "intra" if level == "intra" else "inter"
-        return base + self.constants[f"extra_us.{level}.{protocol}"] * 1e-6
+        return fabric.latency + self.constants[f"extra_us.{level}.{protocol}"] * 1e-6
 
     def crossings(self, nodes: int, pods: int, protocol: str, extra: float = 0.0) -> float:
         """Returns the seconds of ``nodes`` hops between nodes, ``pods`` of them between pods, each ``extra`` longer."""
@@ -151,26 +151,16 @@ def network(shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None =
     """Returns the view that a group of ``shape`` has of ``cluster``."""
     local, nodes = shape.most, shape.nodes
     intra, peer = _inside(cluster.intra, local)
-    outer = cluster.outer or cluster.inter
     return Network(
+        cluster=cluster,
         size=shape.size,
-        host=cluster.gpus_per_host,
         local=local,
         fewest=shape.fewest,
         nodes=nodes,
         pods=_pods(shape, cluster),
         intra=intra,
         peer=peer,
-        inter=cluster.inter.bandwidth,
-        outer=outer.bandwidth,
-        intra_latency=cluster.intra.latency,
-        inter_latency=cluster.inter.latency,
-        outer_latency=outer.latency,
-        in_switch_reduction=cluster.intra.in_switch_reduction,
-        in_network_reduction=cluster.inter.in_switch_reduction,
         ll128=_ll128(shape, cluster),
-        mesh=cluster.intra.topology == "mesh",
-        switched=cluster.inter.topology == "switch",
         saturation=(local - 1) / max(1, cluster.intra.size - 1),
         bridged=cluster.intra.topology == "pcie" and local > cluster.intra.size / 2,
         constants=constants(cluster, efficiency),

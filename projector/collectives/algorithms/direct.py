@@ -10,16 +10,8 @@ from collections.abc import Iterator
 
 from projector.collectives.network import Cost, Network
 
-__all__ = [
-    "all_gather",
-    "all_reduce",
-    "all_to_all",
-    "inside",
-    "internode_latency",
-    "one_shot",
-    "outside",
-    "reduce_scatter",
-]
+__all__ = ["all_gather", "all_reduce", "all_to_all", "inside", "internode_latency", "one_shot", "outside"]
+__all__ += ["reduce_scatter"]
 
 
 def all_reduce(net: Network) -> Iterator[Cost]:
@@ -33,13 +25,14 @@ def all_reduce(net: Network) -> Iterator[Cost]:
 
 
 def all_gather(net: Network) -> Iterator[Cost]:
-    """Yields a single step that carries (n-1)/n of the output into every rank."""
-    return _one_step(net)
+    """Yields a single step that carries (n-1)/n of the output into every rank, or of the input of a reduce-scatter out."""
+    if net.nodes > 1 or not net.mesh:
+        return
+    latency = net.base("ring", "ll") + net.hop("intra", "ll")
+    yield Cost("direct.ll", latency, (net.size - 1) / net.size / net.ring_rate(protocol="ll"))
 
 
-def reduce_scatter(net: Network) -> Iterator[Cost]:
-    """Yields a single step that carries (n-1)/n of the input out of every rank."""
-    return _one_step(net)
+reduce_scatter = all_gather
 
 
 def all_to_all(net: Network) -> Iterator[Cost]:
@@ -64,7 +57,8 @@ def internode_latency(net: Network) -> float:
     """Returns the seconds of latency between nodes: one hop, and without switches the wire for each further node."""
     if net.nodes == 1:
         return 0.0
-    more = 0.0 if net.switched else (net.nodes - 2) * net.inter_latency
+    between = net.cluster.inter
+    more = 0.0 if between.topology == "switch" else (net.nodes - 2) * between.latency
     return net.crossings(1, min(1, net.pods - 1), "simple") + more
 
 
@@ -86,13 +80,6 @@ def outside(net: Network) -> float:
         return 0.0
     share = net.constants.share("link.all_to_all.inter")
     share *= max(0.1, 1.0 - net.constants.get("contention.remote", 0.0) * (net.nodes - 1))
-    leaves_node = (net.size - net.fewest) / net.size / (net.inter * share)
-    leaves_pod = (net.pods - 1) / net.pods / (net.outer * share) if net.pods > 1 else 0.0
+    leaves_node = (net.size - net.fewest) / net.size / (net.cluster.inter.bandwidth * share)
+    leaves_pod = (net.pods - 1) / net.pods / (net.outer.bandwidth * share) if net.pods > 1 else 0.0
     return max(leaves_node, leaves_pod)
-
-
-def _one_step(net: Network) -> Iterator[Cost]:
-    if net.nodes > 1 or not net.mesh:
-        return
-    latency = net.base("ring", "ll") + net.hop("intra", "ll")
-    yield Cost("direct.ll", latency, (net.size - 1) / net.size / net.ring_rate(protocol="ll"))

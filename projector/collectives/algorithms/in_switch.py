@@ -25,7 +25,7 @@ def all_reduce(net: Network) -> Iterator[Cost]:
     elif inside is not None:
         latency = nvls + 2 * net.crossings(*levels(net), "simple")
         yield Cost("nvls_tree", latency, max(inside, _crossings(net) / net.rail_rate()), fill)
-    if net.in_network_reduction and net.nodes > 1:
+    if net.cluster.inter.in_switch_reduction and net.nodes > 1:
         # Every adapter sends its share once and receives the sum once, whatever the number of nodes.
         chain = 2.0 * (net.local - 1) / net.local / net.link_rate()
         latency = launch + net.constants["collnet_us"] * 1e-6 + net.crossings(2, 2 * (net.pods > 1), "ll")
@@ -42,6 +42,6 @@ def _crossings(net: Network) -> float:
 
 def _nvls(net: Network) -> float | None:
     """Returns the seconds per byte inside the domain; None where a node has no such switch or too few ranks for it."""
-    if not net.in_switch_reduction or net.fewest < 3:
+    if not net.cluster.intra.in_switch_reduction or net.fewest < 3:
         return None
     return (1.0 + 1.0 / net.fewest) / (net.intra * net.constants.share("link.nvls"))

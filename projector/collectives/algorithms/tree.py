@@ -23,12 +23,13 @@ _PAT_OVERLAP = parameter(
 
 def all_reduce(net: Network) -> Iterator[Cost]:
     """Yields passes up and down two complementary trees: the buffer crosses each cut twice. Only between hosts."""
-    hosts = -(-net.local // net.host)
+    host = net.cluster.gpus_per_host
+    hosts = -(-net.local // host)
     if net.nodes * hosts == 1:
         return
     channels = net.channel_rate(f"tree.{min(net.nodes, 3)}")
     for protocol in net.protocols:
-        inside = (min(net.local, net.host) - 1 + math.ceil(math.log2(hosts))) * net.hop("intra", protocol)
+        inside = (min(net.local, host) - 1 + math.ceil(math.log2(hosts))) * net.hop("intra", protocol)
         between = net.crossings(*levels(net), protocol, extra=net.constants[f"tree_us.{protocol}"] * 1e-6)
         rate = min(net.ring_rate(protocol=protocol), channels) * net.constants.share("rate.tree")
         fill = net.fill(protocol, "inter" if net.nodes > 1 else "intra")
@@ -36,24 +37,18 @@ def all_reduce(net: Network) -> Iterator[Cost]:
 
 
 def all_gather(net: Network) -> Iterator[Cost]:
-    """Yields PAT: log2(nodes) steps with aggregated messages."""
-    return _pat(net)
-
-
-def reduce_scatter(net: Network) -> Iterator[Cost]:
-    """Yields PAT, run backwards."""
-    return _pat(net)
-
-
-def levels(net: Network) -> tuple[int, int]:
-    """Returns the levels of a binary tree over the nodes, and how many of them lie between pods."""
-    return math.ceil(math.log2(net.nodes)), math.ceil(math.log2(net.pods))
-
-
-def _pat(net: Network) -> Iterator[Cost]:
+    """Yields PAT: log2(nodes) steps with aggregated messages. A reduce-scatter runs it backwards."""
     if net.local > 1 or net.nodes < 2:
         return
     steps = net.crossings(*levels(net), "simple") / _PAT_OVERLAP + _PAT_US * 1e-6 * net.size
     volume = (net.size - 1) / net.size
     rate = net.ring_rate() * net.constants.share("rate.pat")
     yield Cost("pat.simple", net.base("ring", "simple") + steps, volume / rate, net.fill("simple"))
+
+
+reduce_scatter = all_gather
+
+
+def levels(net: Network) -> tuple[int, int]:
+    """Returns the levels of a binary tree over the nodes, and how many of them lie between pods."""
+    return math.ceil(math.log2(net.nodes)), math.ceil(math.log2(net.pods))
