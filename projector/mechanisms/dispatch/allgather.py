@@ -6,10 +6,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from projector.dataclass import dataclass
-from projector.mechanisms.dispatch.base import Dispatch
-from projector.mechanisms.dispatch.exchange import MOE, copy, counts_read, permute_launches, sum_copies
+from projector.mechanisms.dispatch.base import Dispatch, Exchanged, Phases
+from projector.mechanisms.dispatch.exchange import copy, counts_read, permute_launches, sum_copies
 from projector.mechanisms.dispatch.routing import Routed
-from projector.operators.module import Module
 from projector.operators.rank import Rank
 from projector.operators.types import Collective, Operator
 from projector.workload.model import MoE
@@ -26,7 +25,7 @@ class AllGather(Dispatch):
         _, received = self.row_bytes(r, view)
         return 2 * view.hidden_bytes * view.recipe.ep * view.recipe.etp + received + self.outputs(moe, view)
 
-    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Module, ...], Module]:
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> Exchanged:
         ranks = view.recipe.ep * view.recipe.etp
         everyone = r.tokens * ranks
         group = "ep" if view.recipe.ep > 1 else "etp"
@@ -38,29 +37,25 @@ class AllGather(Dispatch):
                 return ()
             return (Collective(name, kind, group, nbytes, launches=launches),)
 
-        dispatch = Module(
-            "moe.dispatch",
+        dispatch = Phases(
             forward=(
                 *message("moe.dispatch", "all_gather", 3),
                 *counts_read(r, view, 4),
                 copy("moe.permute", "permute", r.received, r.received, scatter, view),
             ),
-            backward_input=(
+            backward=(
                 sum_copies("moe.permute.bwd", r.received, everyone, collect, view),
                 *message("moe.dispatch.bwd", "reduce_scatter", 2),
             ),
-            tags=MOE,
         )
-        combine = Module(
-            "moe.combine",
+        combine = Phases(
             forward=(
                 sum_copies("moe.unpermute", r.received, everyone, collect, view),
                 *message("moe.combine", "reduce_scatter"),
             ),
-            backward_input=(
+            backward=(
                 *message("moe.combine.bwd", "all_gather"),
                 copy("moe.unpermute.bwd", "permute", r.received, r.received, spread, view),
             ),
-            tags=MOE,
         )
-        return (dispatch,), combine
+        return (), dispatch, combine

@@ -6,13 +6,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from projector.dataclass import dataclass
-from projector.mechanisms.dispatch.base import Dispatch
+from projector.mechanisms.dispatch.base import Dispatch, Exchanged, Phases
 from projector.mechanisms.dispatch.exchange import (
     FC1,
     FC1_BACKWARD,
     FC2,
     FC2_BACKWARD,
-    MOE,
     PREPROCESS,
     all_to_all,
     copy,
@@ -54,7 +53,7 @@ class AllToAll(Dispatch):
         sent, received = self.row_bytes(r, view)
         return 2 * sent + (0.0 if r.fixed else 2 * received)
 
-    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Module, ...], Module]:
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> Exchanged:
         scatter, collect, spread = permute_launches(view)
         into = copy("moe.permute", "permute", r.tokens, r.sent, scatter, view)
         back = sum_copies("moe.unpermute", r.sent, r.tokens, collect, view)
@@ -68,38 +67,34 @@ class AllToAll(Dispatch):
             backward_input=(sum_copies("moe.permute.bwd", r.sent, r.tokens, collect + 2, view),),
             tags=PREPROCESS,
         )
-        dispatch = Module(
-            "moe.dispatch",
+        dispatch = Phases(
             forward=(
                 *counts_read(r, view, 4),
                 *_exchange("moe.dispatch", r, view, beside, probs=True),
                 *_expert_tensor("moe.etp_ag", "all_gather", view.act, r, view),
                 *sort,
             ),
-            backward_input=(
+            backward=(
                 *(copy("moe.sort.bwd", "permute", r.held, r.held, 2, view) for _ in sort),
                 *_expert_tensor("moe.etp_ag.bwd", "reduce_scatter", view.act, r, view),
                 *_exchange("moe.dispatch.bwd", r, view, beside_backward, probs=True),
             ),
-            tags=MOE,
         )
-        combine = Module(
-            "moe.combine",
+        combine = Phases(
             forward=(
                 *unsort,
                 *_expert_tensor("moe.etp_rs", "reduce_scatter", 4.0, r, view),
                 *_exchange("moe.combine", r, view, hiding_operators(view, FC2)),
                 back,
             ),
-            backward_input=(
+            backward=(
                 copy("moe.unpermute.bwd", "permute", r.tokens, r.sent, spread, view),
                 *_exchange("moe.combine.bwd", r, view, hiding_operators(view, FC2_BACKWARD)),
                 *_expert_tensor("moe.etp_rs.bwd", "all_gather", 4.0, r, view),
                 *(copy("moe.unsort.bwd", "permute", r.held, r.held, 2, view) for _ in unsort),
             ),
-            tags=MOE,
         )
-        return (prepare, dispatch), combine
+        return (prepare,), dispatch, combine
 
 
 def _preprocess(moe: MoE, view: Rank) -> tuple[Operator, ...]:

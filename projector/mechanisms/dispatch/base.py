@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from projector.dataclass import dataclass
+from projector.mechanisms.dispatch.exchange import MOE
 from projector.mechanisms.dispatch.routing import Routed, routed
 from projector.mechanisms.strategy import Strategy
 from projector.operators.module import Module
 from projector.operators.rank import Rank
 from projector.operators.saved import Saved, Transient
+from projector.operators.types import Operator
 from projector.workload.model import MoE
 from projector.workload.recipe import Recipe
+
+
+class Phases(NamedTuple):
+    """The operators of one direction of the exchange of tokens, ``forward`` and ``backward``."""
+
+    forward: tuple[Operator, ...]
+    backward: tuple[Operator, ...]
+
+
+Exchanged = tuple[tuple[Module, ...], Phases, Phases]
+"""The modules before the exchange of tokens, the dispatch to experts, and the combine of what they return."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,31 +63,40 @@ class Dispatch(Strategy, ABC):
     def parts(self, moe: MoE, r: Routed, view: Rank, planned: bool) -> tuple[tuple[Module, ...], Module]:
         """Returns (dispatch, combine): the modules between router and experts and between experts and the sum, with their
         roles, what they save, make and hold for a moment. ``planned``: a compiler places the buffers of the step."""
-        dispatch, combine = self.exchanged(moe, r, view)
+        before, there, back = self.exchanged(moe, r, view)
         rows = view.act * r.held * view.hidden
         row_map = (
             4.0 * r.tokens * (2 * moe.num_experts + 1)
             if view.recipe.moe_permute_fusion
             else 8.0 * r.tokens * moe.moe_router_topk
         )
-        last = replace(
-            dispatch[-1], role="dispatch", saves=(Saved("moe.row_map", row_map),), makes=(Saved("experts.in", rows),)
+        dispatch = Module(
+            "moe.dispatch",
+            role="dispatch",
+            forward=there.forward,
+            backward_input=there.backward,
+            saves=(Saved("moe.row_map", row_map),),
+            makes=(Saved("experts.in", rows),),
+            tags=MOE,
         )
         # a combine that multiplies with the probabilities needs the experts' output for their gradient
         output = Saved(name="moe.combine.in", storage="experts.fc2.out", bytes=rows, input=True)
-        combine = replace(
-            combine,
+        combine = Module(
+            "moe.combine",
             role="combine",
+            forward=back.forward,
+            backward_input=back.backward,
             saves=() if self.probs else (output,),
             makes=(Saved("moe.combine.out", view.hidden_bytes),),
             forward_transient=Transient("moe_combine_forward", self.forward_buffers(moe, r, view)),
             backward_transient=Transient("moe_backward", self.backward_buffers(r, view, planned)),
+            tags=MOE,
         )
-        return (*dispatch[:-1], last), combine
+        return (*before, dispatch), combine
 
     @abstractmethod
-    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Module, ...], Module]:
-        """Returns the operators of dispatch and combine."""
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> Exchanged:
+        """Returns the modules before the exchange, and what dispatch and combine execute."""
 
     @abstractmethod
     def forward_buffers(self, moe: MoE, r: Routed, view: Rank) -> float:

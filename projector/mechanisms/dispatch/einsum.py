@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from projector.dataclass import dataclass
-from projector.mechanisms.dispatch.base import Dispatch
-from projector.mechanisms.dispatch.exchange import MOE, all_to_all
+from projector.mechanisms.dispatch.base import Dispatch, Exchanged, Phases
+from projector.mechanisms.dispatch.exchange import all_to_all
 from projector.mechanisms.dispatch.routing import Routed
-from projector.operators.module import Module
 from projector.operators.rank import Rank
 from projector.operators.types import Gemm, Stream
 from projector.size import most
@@ -39,7 +38,7 @@ class Einsum(Dispatch):
         """Returns the bytes of dispatch and combine mask with their gradients: sequence × slots of all experts each."""
         return 4 * view.act * view.recipe.seq_length * r.sent
 
-    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Module, ...], Module]:
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> Exchanged:
         sequences = most(1, view.batch)
         length, slots = r.tokens // sequences, r.sent // sequences
 
@@ -47,28 +46,24 @@ class Einsum(Dispatch):
             return Gemm(name, m, n, k, batch=sequences, dtype="bf16", layout=layout, out_bytes=view.act)
 
         mask = view.act * sequences * length * slots
-        dispatch = Module(
-            "moe.dispatch",
+        dispatch = Phases(
             forward=(
                 Stream("moe.mask", "elementwise", mask, 2 * mask, launches=6),
                 product("moe.mask_in", slots, view.hidden, length, "TN"),
                 *all_to_all("moe.dispatch", r, view),
             ),
-            backward_input=(
+            backward=(
                 *all_to_all("moe.dispatch.bwd", r, view),
                 product("moe.mask_in.dgrad", length, view.hidden, slots, "NN"),
             ),
-            tags=MOE,
         )
-        combine = Module(
-            "moe.combine",
+        combine = Phases(
             forward=(*all_to_all("moe.combine", r, view), product("moe.mask_out", length, view.hidden, slots, "TN")),
-            backward_input=(
+            backward=(
                 product("moe.mask_out.dgrad", slots, view.hidden, length, "NN"),
                 product("moe.mask_out.weights", length, slots, view.hidden, "NN"),
                 Stream("moe.mask.bwd", "elementwise", 2 * mask, mask, launches=4),
                 *all_to_all("moe.combine.bwd", r, view),
             ),
-            tags=MOE,
         )
-        return (dispatch,), combine
+        return (), dispatch, combine

@@ -7,13 +7,12 @@ from functools import partial
 from typing import ClassVar
 
 from projector.dataclass import dataclass
-from projector.mechanisms.dispatch.base import Dispatch
+from projector.mechanisms.dispatch.base import Dispatch, Exchanged, Phases
 from projector.mechanisms.dispatch.exchange import (
     FC1,
     FC1_BACKWARD,
     FC2,
     FC2_BACKWARD,
-    MOE,
     PREPROCESS,
     copy,
     counts_read,
@@ -116,7 +115,7 @@ class Fused(Dispatch):
             ),
         )
 
-    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Module, ...], Module]:
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> Exchanged:
         arrived = self.arrived(moe, r, view)
         landed = r.tokens * view.recipe.ep * view.recipe.etp if r.held > r.rows else arrived
         weights = self.weights_bytes(moe, view)
@@ -129,34 +128,30 @@ class Fused(Dispatch):
         late = self.worst_case or (view.recipe.sync_free_stage or 0) >= 2
         wait = counts_read(r, view, 3)
         prepare = Module("moe.layout", forward=self.layout(moe, r, view), tags=PREPROCESS)
-        dispatch = Module(
-            "moe.dispatch",
+        dispatch = Phases(
             forward=(
                 *(() if late else wait),
                 *message("moe.dispatch", 2, hiding_operators(view, FC1), weights),
                 *(wait if late else ()),
                 self.rows_sorted("moe.permute", landed, r, view, 5),
             ),
-            backward_input=(
+            backward=(
                 self.rows_summed("moe.permute.bwd", landed, r, view),
                 *scatter_adds(r, view),
                 *message("moe.dispatch.bwd", 1, hiding_operators(view, FC1_BACKWARD), weights),
             ),
-            tags=MOE,
         )
-        combine = Module(
-            "moe.combine",
+        combine = Phases(
             forward=(
                 self.rows_summed("moe.unpermute", landed, r, view),
                 *message("moe.combine", 1, hiding_operators(view, FC2), 0.0),
             ),
-            backward_input=(
+            backward=(
                 *message("moe.combine.bwd", 1, hiding_operators(view, FC2_BACKWARD), 0.0),
                 self.rows_sorted("moe.unpermute.bwd", landed, r, view, 1),
             ),
-            tags=MOE,
         )
-        return (prepare, dispatch), combine
+        return (prepare,), dispatch, combine
 
 
 # DeepEP (deepseek-ai/DeepEP@dd758ca csrc/deep_ep.cpp): rows land per token, then their copies are sorted by expert.

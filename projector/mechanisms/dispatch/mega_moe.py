@@ -17,7 +17,8 @@ from typing import ClassVar
 
 from projector.dataclass import dataclass
 from projector.errors import Unsupported
-from projector.mechanisms.dispatch.exchange import MOE, PREPROCESS, copy
+from projector.mechanisms.dispatch.base import Exchanged, Phases
+from projector.mechanisms.dispatch.exchange import PREPROCESS, copy
 from projector.mechanisms.dispatch.fused import Fused
 from projector.mechanisms.dispatch.routing import Routed
 from projector.operators.module import Module
@@ -80,30 +81,26 @@ class MegaMoE(Fused):
         landing = view.recipe.ep * view.shard_tokens * least(ceil(moe.computed_topk), here)
         return ceil((landing + here * (_BLOCK - 1)) / _BLOCK) * _BLOCK
 
-    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> tuple[tuple[Module, ...], Module]:
+    def exchanged(self, moe: MoE, r: Routed, view: Rank) -> Exchanged:
         if view.recipe.ep * view.recipe.etp > view.node_ranks:
             raise Unsupported("MegaMoE: its peers share the memory of one node")
         landed = self.arrived(moe, r, view)
         prepare = Module("moe.layout", forward=self.layout(moe, r, view), tags=PREPROCESS)
-        dispatch = Module(
-            "moe.dispatch",
+        dispatch = Phases(
             forward=self.message("moe.dispatch", moe, r, view, 0, ("experts.fc1",)),
-            backward_input=(
+            backward=(
                 *self.message("moe.dispatch.bwd", moe, r, view, 0, ("experts.fc1.dgrad",)),
                 copy("moe.permute.bwd", "permute", landed, r.tokens, 1, view),
             ),
-            tags=MOE,
         )
-        combine = Module(
-            "moe.combine",
+        combine = Phases(
             forward=(
                 *self.message("moe.combine", moe, r, view, 0, ("experts.fc2",)),
                 copy("moe.unpermute", "permute", landed, r.tokens, 1, view),
             ),
-            backward_input=self.message("moe.combine.bwd", moe, r, view, 0, ("experts.fc2.dgrad",)),
-            tags=MOE,
+            backward=self.message("moe.combine.bwd", moe, r, view, 0, ("experts.fc2.dgrad",)),
         )
-        return (prepare, dispatch), combine
+        return (prepare,), dispatch, combine
 
 
 def _gradients(part: Module) -> tuple[Saved, ...]:

@@ -139,9 +139,9 @@ FILES = {
     "dispatch": _HEAD.format(base="dispatch.alltoall", kind="AllToAll")
     + """
     def exchanged(self, moe, r, view):
-        parts, combine = super().exchanged(moe, r, view)
+        before, dispatch, combine = super().exchanged(moe, r, view)
         wide = [replace(op, bytes=8.0 * op.bytes) if hasattr(op, "hides_behind") else op for op in combine.forward]
-        return parts, replace(combine, forward=tuple(wide))
+        return before, dispatch, combine._replace(forward=tuple(wide))
 
     def device_bytes(self, view):
         return 4e9
