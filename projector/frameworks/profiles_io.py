@@ -19,16 +19,8 @@ from projector.workload.recipe import Recipe
 
 _FOLDER = Path(__file__).parent / "profiles"
 _KEYS = (
-    "title",
-    "aliases",
-    "extends",
-    "flop_formula",
-    "sources",
-    "defaults",
-    "execution",
-    "rules",
-    "uncertain",
-    "published",
+    *("title", "aliases", "extends", "flop_formula", "sources"),
+    *("defaults", "execution", "rules", "uncertain", "published"),
 )
 _WHEN = (
     *("vendor", "gpu_arch", "gpu_host", "date_before", "date_from"),

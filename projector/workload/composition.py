@@ -44,15 +44,8 @@ _COMPOSITIONS: BoundedCache[Composition] = BoundedCache(4096)
 
 _LAID_OUT = attrgetter(
     *LAID_OUT,
-    "recompute_granularity",
-    "recompute_method",
-    "recompute_num_layers",
-    "recompute_layer_ids",
-    "first_last_layers_bf16",
-    "num_layers_at_start_in_bf16",
-    "num_layers_at_end_in_bf16",
-    "recompute_vision",
-    "freeze_vision_model",
+    *("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_layer_ids", "recompute_vision"),
+    *("first_last_layers_bf16", "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16", "freeze_vision_model"),
 )
 
 

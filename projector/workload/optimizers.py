@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 #: ``sgd``: with momentum, as Megatron-LM's (``--sgd-momentum``, 0.9); ``sgd_no_momentum``: as optax's and torch's default.
 OPTIMIZERS = (
     *("adam", "adamw", "sgd", "muon", "dist_muon", "adafactor", "lion", "schedule_free_adamw", "adam_8bit", "adam_fp8"),
@@ -13,20 +10,20 @@ OPTIMIZERS = (
 
 #: In lower case, without ``-`` and ``_``: names of apex and DeepSpeed, NeMo 1 and 2, Transformers (``--optim``),
 #: bitsandbytes, torchao and llm-foundry.
-_ALIASES: Mapping[str, str] = MappingProxyType(
-    {name.replace("_", ""): name for name in OPTIMIZERS}
-    | dict.fromkeys(("fusedadam", "fusedadamw", "megatronfusedadam", "distributedfusedadam"), "adam")
-    | dict.fromkeys(("mcoredistributedoptim", "adampax"), "adam")
-    | dict.fromkeys(
-        ("adamwtorch", "adamwtorchfused", "adamwhf", "adamwapexfused", "adamwanyprecision", "adamw32bit"), "adamw"
-    )
-    | dict.fromkeys(("decoupledadamw", "torchadamw"), "adamw")
-    | dict.fromkeys(("adamw8bit", "adamwbnb8bit", "adambnb8bit", "adamwtorch8bit"), "adam_8bit")
-    | dict.fromkeys(("adamw4bit", "adamwtorch4bit"), "adam_4bit")
-    | {"adamwfp8": "adam_fp8", "lionbnb8bit": "lion_8bit", "lion32bit": "lion", "fusedlamb": "lamb"}
-    | dict.fromkeys(("lionw", "decoupledlionw"), "lion")
-    | {"fusedsgd": "sgd", "schedulefree": "schedule_free_adamw", "adamwschedulefree": "schedule_free_adamw"}
-)
+_NAMES = {
+    "adam": "fusedadam fusedadamw megatronfusedadam distributedfusedadam mcoredistributedoptim adampax",
+    "adamw": "adamwtorch adamwtorchfused adamwhf adamwapexfused adamwanyprecision adamw32bit decoupledadamw torchadamw",
+    "adam_8bit": "adamw8bit adamwbnb8bit adambnb8bit adamwtorch8bit",
+    "adam_4bit": "adamw4bit adamwtorch4bit",
+    "adam_fp8": "adamwfp8",
+    "lion": "lion32bit lionw decoupledlionw",
+    "lion_8bit": "lionbnb8bit",
+    "lamb": "fusedlamb",
+    "sgd": "fusedsgd",
+    "schedule_free_adamw": "schedulefree adamwschedulefree",
+}
+_ALIASES = {name.replace("_", ""): name for name in OPTIMIZERS}
+_ALIASES |= {alias: name for name, aliases in _NAMES.items() for alias in aliases.split()}
 
 
 def named(word: str) -> str:
