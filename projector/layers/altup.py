@@ -101,9 +101,9 @@ def embeddings(view: LayerView) -> tuple[Module, ...]:
         _linear("per_layer_model_projection", view.hidden, width, "altup.embedding", view),
         norm(
             "per_layer_projection_norm",
+            view,
             view.model.hidden_size_per_layer_input,
             rows * view.model.num_layers,
-            view,
             branch=False,
             reads="per_layer_model_projection.out",
         ),
@@ -144,7 +144,7 @@ def _router(name: str, reads: str, view: LayerView) -> tuple[Module, ...]:
     scaled, squashed = f"{name}.scaled", f"{name}.modalities"
     tanh = Saved(f"{name}.tanh", 4.0 * n * view.shard_tokens)
     return (
-        norm(f"{name}.norm", view.hidden, view.shard_tokens, view, branch=False, reads=reads),
+        norm(f"{name}.norm", view, branch=False, reads=reads),
         _kernel(f"{name}.scale", "router", view.hidden_bytes, view, makes=(scaled, view.hidden_bytes)),
         _linear(f"{name}.router", view.hidden, n, scaled, view),
         Module(squashed, saves=(tanh,), makes=(Saved(squashed, view.act * n * view.shard_tokens),)),
@@ -158,7 +158,7 @@ def _laurel(part: Module, view: LayerView) -> tuple[Module, ...]:
     return (
         _linear("laurel_left", view.hidden, view.model.laurel_rank, "input_norm.out", view),
         _linear("laurel_right", view.model.laurel_rank, view.hidden, "laurel_left.out", view),
-        norm("post_laurel_norm", view.hidden, view.shard_tokens, view, branch=False, reads="laurel_right.out"),
+        norm("post_laurel_norm", view, branch=False, reads="laurel_right.out"),
         _kernel("laurel", "laurel", view.hidden_bytes, view, makes=("pre_mlp_norm.in", view.hidden_bytes)),
     )
 
@@ -183,9 +183,7 @@ def _per_layer_embedding(view: LayerView) -> tuple[Module, ...]:
         _linear("per_layer_gate", view.hidden, p, reads, view),
         _kernel("per_layer_act", "gate", narrow, view, saves=gated, makes=("per_layer_act.out", narrow)),
         _linear("per_layer_projection", p, view.hidden, "per_layer_act.out", view),
-        norm(
-            "post_per_layer_norm", view.hidden, view.shard_tokens, view, branch=False, reads="per_layer_projection.out"
-        ),
+        norm("post_per_layer_norm", view, branch=False, reads="per_layer_projection.out"),
         function("per_layer_add", x, (n, n - 1, 1), (n - 1, 1, 1)),
     )
 

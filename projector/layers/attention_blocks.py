@@ -73,10 +73,9 @@ def _core(sizes: BlockAttention, heads: Heads, view: LayerView) -> Module:
         dtype=view.dtype,
         out_bytes=4.0,
     )
-    pairs = 4.0 * (heads.kv_heads if sizes.compressed else heads.heads) * view.tokens * entries / 2
-    chosen = (
-        4.0 * (heads.kv_heads if sizes.compressed else heads.heads) * view.tokens * least(sizes.block_counts, entries)
-    )
+    choosing = heads.kv_heads if sizes.compressed else heads.heads
+    pairs = 4.0 * choosing * view.tokens * entries / 2
+    chosen = 4.0 * choosing * view.tokens * least(sizes.block_counts, entries)
     choose = Stream("blocks.topk", "router", _TOPK_PASSES * pairs, chosen, launches=_TOPK_LAUNCHES)
     main, main_back = attention_calls("core_attn", replace(heads, keys=sizes.keys(seq)), view, seq_q=rows, seq_k=seq)
     forward: tuple[Operator, ...] = (pool, scores, choose, main)

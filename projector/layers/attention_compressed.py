@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from projector.errors import Unsupported
 from projector.layers.attention_core import Heads, attention_calls, with_saved_tensors
-from projector.layers.attention_gqa import ATTN, rotary
+from projector.layers.attention_gqa import ATTN, projected, rotary
 from projector.layers.indexer import indexer, target
 from projector.layers.linear import Linear, batched, linear
 from projector.layers.local import LayerView
@@ -41,7 +41,7 @@ def attention(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
         raise Unsupported(f"compressed attention on {cp} ranks: each has fewer than {sizes.boundary(ratio)} tokens")
     seen = 1 - 1 / (2 * cp)
     return (
-        norm("input_norm", view.hidden, view.shard_tokens, view, tags=ATTN | {"attn_norm"}),
+        norm("input_norm", view, tags=ATTN | {"attn_norm"}),
         *_query(sizes, d, view),
         *_boundary(boundary, view),
         *_shared_head(d, replace(view, tokens=view.tokens + boundary)),
@@ -114,7 +114,7 @@ def _query(sizes: Compressed, d: int, view: LayerView) -> tuple[Module, ...]:
     )
     return (
         linear(down, view, ATTN | {"qkv_linear"}),
-        norm("q_norm", rank, view.shard_tokens, view, branch=False, reads="q_down.out", tags=ATTN),
+        norm("q_norm", view, rank, view.shard_tokens, branch=False, reads="q_down.out", tags=ATTN),
         linear(up, view, ATTN | {"qkv_proj"}),
         heads,
         _rotation("rope", view.heads * sizes.qk_pos_emb_head_dim, width, view),
@@ -135,7 +135,7 @@ def _shared_head(d: int, view: LayerView) -> tuple[Module, ...]:
     spec = Linear("kv", (d,), view.hidden, view.tokens, reads="input_norm.out")
     return (
         linear(spec, view, ATTN | {"qkv_linear"}),
-        norm("kv_norm", d, view.tokens, view, branch=False, reads="kv.out", tags=ATTN),
+        norm("kv_norm", view, d, view.tokens, branch=False, reads="kv.out", tags=ATTN),
     )
 
 
@@ -159,7 +159,7 @@ def compressor(name: str, ratio: int, d: int, view: LayerView) -> tuple[Module, 
         makes=(Saved(f"{name}_norm.in", entries),),
         tags=ATTN,
     )
-    return (linear(spec, view, ATTN), pool, norm(f"{name}_norm", d, rows, view, branch=False, tags=ATTN))
+    return (linear(spec, view, ATTN), pool, norm(f"{name}_norm", view, d, rows, branch=False, tags=ATTN))
 
 
 def _keys(sizes: Compressed, ratio: int, d: int, view: LayerView) -> Module:
@@ -208,8 +208,6 @@ def _output(sizes: Compressed, d: int, view: LayerView) -> tuple[Module, ...]:
     """Projects groups of heads to a low rank each, then all of them to the hidden width."""
     groups = -(-sizes.o_groups // view.tp)
     inputs, rank = view.heads * d // groups, sizes.o_lora_rank
-    second = Linear(
-        "proj", (view.hidden,), groups * rank, view.tokens, "row", target="linear_proj", reads="proj_groups.out"
-    )
+    second = projected("proj_groups.out", groups * rank, view)
     first = batched("proj_groups", groups, inputs, rank, "core_attn.out", view, ATTN | {"out_proj"})
     return first, linear(second, view, ATTN | {"attn_proj", "out_proj"})

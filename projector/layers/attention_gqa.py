@@ -64,20 +64,11 @@ def attention(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
         reads="input_norm.out",
         makes=(("q", query), *(() if reuses else (("k", key), ("v", key))), *(("attn_gate", width) for width in gate)),
     )
-    proj = Linear(
-        "proj",
-        (view.hidden,),
-        query,
-        view.tokens,
-        "row",
-        bias=bias,
-        target="linear_proj",
-        reads="attn_gate.out" if gate else "core_attn.out",
-    )
+    proj = projected("attn_gate.out" if gate else "core_attn.out", query, view, bias)
     heads = Heads(view.heads, view.kv_heads, d, d, window=kind.window)
     core = core_attention(heads, view, ATTN | {"core_attn", "context"})
     return (
-        norm("input_norm", view.hidden, view.shard_tokens, view, tags=ATTN | {"attn_norm"}),
+        norm("input_norm", view, tags=ATTN | {"attn_norm"}),
         *(
             _projections(qkv, query, key, view)
             if not reuses
@@ -93,6 +84,11 @@ def attention(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
         *sandwich("post_attn_norm", view, ATTN, "proj.out"),
         residual("attn_residual", view, ATTN, "pre_cross_norm.in" if kind.cross else "pre_mlp_norm.in"),
     )
+
+
+def projected(reads: str, width: int, view: LayerView, bias: bool = False) -> Linear:
+    """Returns the linear from the ``width`` outputs of attention, storage ``reads``, to the hidden states."""
+    return Linear("proj", (view.hidden,), width, view.tokens, "row", bias, target="linear_proj", reads=reads)
 
 
 def _relative_positions(view: LayerView) -> tuple[Module, ...]:
@@ -135,7 +131,7 @@ def queries(rank: int | None, width: int, view: LayerView) -> tuple[Module, ...]
     )
     return (
         linear(down, view, ATTN | {"qkv_linear"}),
-        norm("q_norm", rank, view.shard_tokens, view, branch=False, reads="q_down.out", tags=UP),
+        norm("q_norm", view, rank, view.shard_tokens, branch=False, reads="q_down.out", tags=UP),
         linear(up, view, UP | {"qkv_proj"}),
     )
 

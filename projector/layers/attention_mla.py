@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from projector.layers.attention_core import Heads, attention_calls, with_saved_tensors
-from projector.layers.attention_gqa import ATTN, UP, fork, gated, queries
+from projector.layers.attention_gqa import ATTN, UP, fork, gated, projected, queries
 from projector.layers.context_parallel import core_attention
 from projector.layers.indexer import indexer
 from projector.layers.linear import Linear, batched, linear
@@ -39,20 +39,12 @@ def attention(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     assert mla is not None
     heads = Heads(view.heads, view.heads, mla.qk_head_dim + mla.qk_pos_emb_head_dim, mla.v_head_dim, window=kind.window)
     gate = view.heads * mla.v_head_dim if mla.mla_use_output_gate else 0
-    proj = Linear(
-        "proj",
-        (view.hidden,),
-        view.heads * mla.v_head_dim,
-        view.tokens,
-        "row",
-        bias=view.model.add_bias_linear,
-        target="linear_proj",
-        reads="attn_gate.out" if gate else "core_attn.out",
-    )
+    reads = "attn_gate.out" if gate else "core_attn.out"
+    proj = projected(reads, view.heads * mla.v_head_dim, view, view.model.add_bias_linear)
     if view.model.indexer is not None:
         return _absorbed(queries(mla.q_lora_rank, heads.heads * heads.qk, view), _key_value(mla, view), proj, mla, view)
     return (
-        norm("input_norm", view.hidden, view.shard_tokens, view, tags=ATTN | {"attn_norm", "layernorm"}),
+        norm("input_norm", view, tags=ATTN | {"attn_norm", "layernorm"}),
         fork(view),
         *queries(mla.q_lora_rank, heads.heads * heads.qk, view),
         *_key_value(mla, view),
@@ -114,7 +106,7 @@ def _key_value(mla: MLA, view: LayerView) -> tuple[Module, ...]:
             tags=UP,
         ),
         _positional_key(rope, view),
-        norm("kv_norm", rank, view.shard_tokens, view, branch=False, tags=UP),
+        norm("kv_norm", view, rank, view.shard_tokens, branch=False, tags=UP),
         linear(up, view, UP | {"qkv_proj"}),
     )
 
@@ -175,7 +167,7 @@ def _absorbed(
         view,
     )
     return (
-        norm("input_norm", view.hidden, view.shard_tokens, view, tags=ATTN | {"attn_norm", "layernorm"}),
+        norm("input_norm", view, tags=ATTN | {"attn_norm", "layernorm"}),
         *query,
         *latent[:-1],
         *indexer(sizes, 1, mla.q_lora_rank or view.hidden, view),

@@ -54,7 +54,7 @@ def cross_attention(view: LayerView) -> tuple[Module, ...]:
         "cross_proj", (view.hidden,), query, view.tokens, "row", bias=view.model.add_bias_linear, reads="cross_attn.out"
     )
     return (
-        norm("pre_cross_norm", view.hidden, view.shard_tokens, view, tags=CROSS),
+        norm("pre_cross_norm", view, tags=CROSS),
         linear(replace(queries, makes=(("cross_q", query),)), view, CROSS),
         _without_memory(linear(both, encoder_view, CROSS), encoder_view),
         with_saved_tensors(core, heads, view, name="cross_attn", prefix="cross_", length=length),

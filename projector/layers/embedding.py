@@ -66,9 +66,7 @@ def embed(view: LayerView) -> tuple[Module, ...]:
     )
     if not view.model.embedding_layernorm:
         return table, *hyper.entry(view), *altup.embeddings(view), *altup.entry(view)
-    return table, norm(
-        "embedding_norm", view.hidden, view.shard_tokens, view, branch=False, tags=frozenset({"embedding"})
-    )
+    return table, norm("embedding_norm", view, branch=False, tags=frozenset({"embedding"}))
 
 
 def _positions(view: LayerView) -> tuple[tuple[Weight, ...], tuple[Stream, ...]]:

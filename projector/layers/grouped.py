@@ -12,7 +12,7 @@ from projector.errors import Unsupported
 from projector.layers import few_bits
 from projector.layers.linear import accumulation
 from projector.layers.local import LayerView
-from projector.layers.lora import expert_adapter, one_module
+from projector.layers.lora import expert_adapter, grouped_gemm, one_module
 from projector.layers.quantise import cast, operand_bytes, weight_cast
 from projector.mechanisms.dispatch.exchange import MOE
 from projector.mechanisms.dispatch.routing import Routed
@@ -34,24 +34,11 @@ def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Rou
         return _with_saves(_masked_products(name, outputs, inputs, r, view), sum(outputs), inputs, reads, r, view)
     if few_bits.integers(view) and backend == "loop":
         raise Unsupported("experts as products of 8-bit integers (lora.quant_type: int8)")
-    launches = 1 if backend == "fused" else r.experts
     elements = real(sum(outputs) * inputs * r.experts)
     names = (name,) if len(outputs) == 1 else tuple(f"{name}.{i}" for i in range(len(outputs)))
 
     def gemm(suffix: str, i: int, n: int, k: int, layout: str) -> GroupedGemm:
-        return GroupedGemm(
-            name=f"{names[i]}{suffix}",
-            groups=r.experts,
-            rows=r.rows,
-            n=n,
-            k=k,
-            dtype=view.linear_dtype,
-            scaling=view.scaling,
-            layout=layout,
-            out_bytes=view.act,
-            backend=backend,
-            launches=launches,
-        )
+        return grouped_gemm(names[i] + suffix, n, k, layout, backend, r, view)
 
     def products(suffix: str, layout: str) -> Iterator[Operator]:
         for i, n in enumerate(outputs):

@@ -22,7 +22,7 @@ HEAD = frozenset({"head"})
 def output(view: LayerView) -> tuple[Module, ...]:
     """Returns final norm, output product (never quantised) and cross-entropy; without a vocabulary the norm alone."""
     before = _transform(view)
-    last = norm("final_norm", view.hidden, view.shard_tokens, view, branch=False, tags=HEAD, **_reads(before))
+    last = norm("final_norm", view, branch=False, reads="lm_act.out" if before else "", tags=HEAD)
     if not view.vocab:
         return last, *_nan_check(view)
     spec = Linear(
@@ -65,10 +65,6 @@ def _transform(view: LayerView) -> tuple[Module, ...]:
     unquantised = replace(view, linear_dtype=view.dtype, scaling="", cast_recipe="", gathered=view.act)
     act = activation("lm_act", view.hidden, view.shard_tokens, view, HEAD, reads="lm_dense.out")
     return linear(dense, unquantised, HEAD), act
-
-
-def _reads(before: tuple[Module, ...]) -> dict[str, str]:
-    return {"reads": "lm_act.out"} if before else {}
 
 
 def _next_sentence(view: LayerView) -> tuple[Module, ...]:

@@ -47,7 +47,7 @@ def indexer(
         keys = compressor("indexer.k", ratio, d, view)
     else:
         key = Linear("indexer.k", (d,), view.hidden, view.tokens, reads="input_norm.out")
-        keys = linear(key, view, INDEXER), norm("indexer.k_norm", d, view.tokens, view, branch=False, tags=INDEXER)
+        keys = linear(key, view, INDEXER), norm("indexer.k_norm", view, d, view.tokens, branch=False, tags=INDEXER)
     parts = (linear(query, view, INDEXER), *keys, linear(weights, view, INDEXER), _scores(sizes, ratio, seen, view))
     return tuple(_detached(part, sizes.trained) for part in parts)
 

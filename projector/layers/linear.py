@@ -106,19 +106,8 @@ def _on_a_grid(spec: Linear, view: LayerView, tags: frozenset[str]) -> Module:
     inputs = spec.inputs * view.tp if row else spec.inputs
     outputs = tuple(-(-width // view.tp) for width in spec.outputs) if row else spec.outputs
     held = replace(spec, inputs=-(-inputs // view.recipe.tp2), outputs=outputs, parallel="column")
-    return summa.product(
-        spec.name,
-        view,
-        rows=spec.rows,
-        inputs=inputs,
-        outputs=outputs,
-        gemms=spec.gemms,
-        weights=_weights(held),
-        saves=_saves(spec, view),
-        makes=_makes(spec, view),
-        bias=spec.bias,
-        tags=tags,
-    )
+    part = summa.product(spec.name, view, spec.rows, inputs, outputs, spec.gemms, bias=spec.bias)
+    return replace(part, weights=_weights(held), saves=_saves(spec, view), makes=_makes(spec, view), tags=tags)
 
 
 def _saves(spec: Linear, view: LayerView) -> tuple[Saved, ...]:
@@ -169,8 +158,9 @@ def _weights(spec: Linear) -> tuple[Weight, ...]:
     return (*matrices, *bias) if spec.bias else matrices
 
 
-def _dtype(spec: Linear, view: LayerView) -> tuple[str, str]:
-    return (view.dtype, "") if spec.plain else (view.linear_dtype, view.scaling)
+def _gemm(name: str, m: int, n: int, k: int, layout: str, spec: Linear, view: LayerView) -> Gemm:
+    dtype, scaling = (view.dtype, "") if spec.plain else (view.linear_dtype, view.scaling)
+    return Gemm(name, m, n, k, dtype=dtype, scaling=scaling, layout=layout, out_bytes=view.act)
 
 
 def _quantises(spec: Linear, view: LayerView) -> bool:
@@ -198,7 +188,6 @@ def _amax(name: str, spec: Linear, view: LayerView) -> tuple[Operator, ...]:
 
 
 def _forward(spec: Linear, view: LayerView) -> tuple[Operator, ...]:
-    dtype, scaling = _dtype(spec, view)
     gathers = spec.parallel == "column" and view.sp
     rows = _cast_rows(spec, view, gathers)
     ops: list[Operator] = []
@@ -215,7 +204,7 @@ def _forward(spec: Linear, view: LayerView) -> tuple[Operator, ...]:
     scatters = spec.parallel == "row" and view.sp
     pieces = _pieces("all_gather", spec, view) if gathers else _pieces("reduce_scatter", spec, view) if scatters else 1
     for name, n in zip(spec.gemms, spec.outputs, strict=True):
-        gemm = Gemm(name, spec.rows, n, spec.inputs, dtype=dtype, scaling=scaling, layout="TN", out_bytes=view.act)
+        gemm = _gemm(name, spec.rows, n, spec.inputs, "TN", spec, view)
         ops += (_cut(gemm, pieces),) if spec.plain else _in_few_bits(gemm, view) or (_cut(gemm, pieces),)
     return tuple(ops)
 
@@ -241,7 +230,6 @@ def _output_sum(spec: Linear, view: LayerView) -> tuple[Operator, ...]:
 
 
 def _backward(spec: Linear, view: LayerView) -> tuple[Operator, ...]:
-    dtype, scaling = _dtype(spec, view)
     gathers = spec.parallel == "row" and view.sp
     ops: list[Operator] = []
     if _quantises(spec, view):
@@ -258,9 +246,8 @@ def _backward(spec: Linear, view: LayerView) -> tuple[Operator, ...]:
         ops += _with_copy(Collective(f"{spec.name}.input_ag", "all_gather", "tp", again, hides_behind=hides), view)
     pieces = _pieces("all_gather", spec, view) if gathers else 1
     for name, n in zip(spec.dgrads, spec.outputs, strict=True):
-        gemm = Gemm(name, spec.rows, spec.inputs, n, dtype=dtype, scaling=scaling, layout="NN", out_bytes=view.act)
         ops += () if spec.plain else few_bits.made_again(name, n * spec.inputs, spec.inputs, view)
-        ops.append(_cut(gemm, pieces))
+        ops.append(_cut(_gemm(name, spec.rows, spec.inputs, n, "NN", spec, view), pieces))
     if _quantises(spec, view):
         ops += rescale(f"{spec.name}.dgrad_scale", len(spec.outputs) * spec.rows * spec.inputs, view)
     if (adds := len(spec.outputs) - 1) > 0:
@@ -281,26 +268,13 @@ def _input_gradient_sum(spec: Linear, view: LayerView) -> tuple[Operator, ...]:
 
 
 def _weight_gradient(spec: Linear, view: LayerView) -> tuple[Operator, ...]:
-    dtype, scaling = _dtype(spec, view)
     # PrimusTurboLinear (AMD-AGI/Primus primus/backends/megatron/core/extensions/primus_turbo.py)
     turbo = bool(view.recipe.use_turbo_gemm) and not spec.plain
     ops: list[Operator] = []
     for name, n in zip(spec.wgrads, spec.outputs, strict=True):
         out_bytes, accumulate, add = accumulation(name, n * spec.inputs, view, returned=turbo)
-        ops.append(
-            Gemm(
-                name,
-                n,
-                spec.inputs,
-                spec.rows,
-                dtype=dtype,
-                scaling=scaling,
-                layout="NT",
-                out_bytes=out_bytes,
-                accumulate=accumulate,
-            )
-        )
-        ops += add
+        gemm = _gemm(name, n, spec.inputs, spec.rows, "NT", spec, view)
+        ops += [replace(gemm, out_bytes=out_bytes, accumulate=accumulate), *add]
     if spec.bias:
         read = view.act * spec.rows * spec.width
         ops.append(Stream(f"{spec.name}.bias_grad", "elementwise", read, 0.0))

@@ -109,20 +109,26 @@ def _plain_product(view: LayerView) -> Product:
 
 def _grouped_product(backend: str, r: Routed, view: LayerView) -> Product:
     def product(name: str, rows: int, n: int, k: int, layout: str) -> GroupedGemm:
-        return GroupedGemm(
-            name=name,
-            groups=r.experts,
-            rows=rows,
-            n=n,
-            k=k,
-            dtype=view.dtype,
-            layout=layout,
-            out_bytes=view.act,
-            backend=backend,
-            launches=1 if backend == "fused" else r.experts,
-        )
+        return replace(grouped_gemm(name, n, k, layout, backend, r, view), rows=rows, dtype=view.dtype, scaling="")
 
     return product
+
+
+def grouped_gemm(name: str, n: int, k: int, layout: str, backend: str, r: Routed, view: LayerView) -> GroupedGemm:
+    """Returns the product of all local experts in the type of the linears."""
+    return GroupedGemm(
+        name=name,
+        groups=r.experts,
+        rows=r.rows,
+        n=n,
+        k=k,
+        dtype=view.linear_dtype,
+        scaling=view.scaling,
+        layout=layout,
+        out_bytes=view.act,
+        backend=backend,
+        launches=1 if backend == "fused" else r.experts,
+    )
 
 
 def _factors(

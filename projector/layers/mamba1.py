@@ -63,7 +63,7 @@ def mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     inner = (
         _convolution(m, d, view),
         _with_sums(_marked_split(linear(x_proj, view, MAMBA), "columns"), narrow, view, kept=m.norms),
-        *(norm(name, width, view.tokens, view, branch=False, tags=MAMBA) for name, width in sizes),
+        *(norm(name, view, width, view.tokens, branch=False, tags=MAMBA) for name, width in sizes),
         steps,
         _scan(m, d, view),
     )

@@ -50,7 +50,7 @@ def mlp(view: LayerView) -> tuple[Module, ...]:
     """Returns the feed-forward half of a dense layer, from its norm to the residual addition."""
     return (
         *host_work("mlp", 1.0, view, MLP),
-        norm("pre_mlp_norm", view.hidden, view.shard_tokens, view, tags=MLP | {"mlp_norm"}),
+        norm("pre_mlp_norm", view, tags=MLP | {"mlp_norm"}),
         *_with_transients(_with_sparse_gate(feed_forward("", view.model.ffn_hidden_size, view, MLP), view), view),
         *sandwich("post_mlp_norm", view, MLP, "fc2.out"),
         residual("mlp_residual", view),

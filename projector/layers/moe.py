@@ -39,13 +39,7 @@ def moe_layer(moe: MoE, view: LayerView) -> tuple[Module, ...]:
         grouped("experts.fc2", (inside.hidden,), width, "experts.act.out", r, x),
     )
     return (
-        norm(
-            "pre_mlp_norm",
-            view.hidden,
-            view.shard_tokens,
-            view,
-            tags=frozenset({"mlp_norm", "layernorm", "moe_router"}),
-        ),
+        norm("pre_mlp_norm", view, tags=frozenset({"mlp_norm", "layernorm", "moe_router"})),
         router(moe, view),
         *(each for scope, share in _MODULES.items() for each in host_work(scope, share, view, MOE)),
         *_shared(moe, view),

@@ -41,8 +41,8 @@ def depth(layer: tuple[Module, ...], view: LayerView) -> tuple[Module, ...]:
     return (
         function("mtp.roll", ids, (3, 3, _ROLL_LAUNCHES), None, "copy", tags=MTP),
         *(replace(part, weights=borrowed(part.weights), backward_transient=None) for part in embed(view)),
-        norm("mtp.enorm", view.hidden, view.shard_tokens, view, branch=False, tags=MTP),
-        norm("mtp.hnorm", view.hidden, view.shard_tokens, view, branch=False, tags=MTP),
+        norm("mtp.enorm", view, branch=False, tags=MTP),
+        norm("mtp.hnorm", view, branch=False, tags=MTP),
         function("mtp.concat", joined, (1, 1, 1), (1, 1, 2), "copy", makes=makes, tags=MTP),
         linear(project, view, MTP),
         *_gathered_width(view),

@@ -27,19 +27,22 @@ _EAGER_BYTES, _EAGER_LAUNCHES = parameter(
 
 def norm(
     name: str,
-    width: int,
-    rows: int,
     view: LayerView,
+    width: int | None = None,
+    rows: int | None = None,
     *,
     branch: bool = True,
     reads: str = "",
     tags: frozenset[str] = frozenset(),
 ) -> Module:
-    """Returns a norm over ``width`` of ``rows`` tokens: it saves its input and its statistics.
+    """Returns a norm over ``width`` of ``rows`` tokens (None: of the hidden states of the sequence-parallel shard): it saves
+    its input and its statistics.
 
     ``branch``: its input also feeds a residual, so that backward adds two gradients. ``reads``: storage of its input
     where another module's output is that storage; its output is ``<name>.out``.
     """
+    width = view.hidden if width is None else width
+    rows = view.shard_tokens if rows is None else rows
     tensor = view.act * width * rows
     # a LayerNorm is one kernel everywhere (aten native_layer_norm)
     fused = view.execution.fusion.norm or view.compiled or view.model.normalization != "RMSNorm"
@@ -93,11 +96,7 @@ def _saves(name: str, width: int, rows: int, reads: str, fused: bool, view: Laye
 
 def sandwich(name: str, view: LayerView, tags: frozenset[str] = frozenset(), reads: str = "") -> tuple[Module, ...]:
     """Returns the second norm of a sub-layer, on its output, where the model has one (Gemma, Grok)."""
-    return (
-        (norm(name, view.hidden, view.shard_tokens, view, branch=False, reads=reads, tags=tags),)
-        if view.model.sandwich_norm
-        else ()
-    )
+    return (norm(name, view, branch=False, reads=reads, tags=tags),) if view.model.sandwich_norm else ()
 
 
 def vectors(name: str, width: int, view: LayerView) -> tuple[Weight, ...]:

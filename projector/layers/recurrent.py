@@ -53,7 +53,7 @@ def mixer_chain(
 ) -> tuple[Module, ...]:
     """Returns a mixer from its norm to its residual: ``inputs`` project, ``core`` mixes, ``output`` projects back."""
     return (
-        norm("input_norm", view.hidden, view.shard_tokens, view, tags=tags | {"attn_norm"}),
+        norm("input_norm", view, tags=tags | {"attn_norm"}),
         *inputs,
         *core,
         output,

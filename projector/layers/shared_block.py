@@ -12,7 +12,7 @@ from dataclasses import replace
 from projector.errors import Unsupported
 from projector.layers import mamba
 from projector.layers.attention_core import Heads
-from projector.layers.attention_gqa import ATTN, rope
+from projector.layers.attention_gqa import ATTN, projected, rope
 from projector.layers.context_parallel import core_attention
 from projector.layers.linear import Linear, linear
 from projector.layers.local import LayerView
@@ -48,13 +48,13 @@ def mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
         reads="shared_norm.out",
         makes=(("q", query), ("k", key), ("v", key)),
     )
-    proj = Linear("proj", (view.hidden,), query, view.tokens, "row", target="linear_proj", reads="core_attn.out")
+    proj = projected("core_attn.out", query, view)
     out = Linear("shared_out", (view.hidden,), view.hidden, view.shard_tokens, reads="fc2.out")
     fc1, *rest = feed_forward("", view.model.ffn_hidden_size, view, MLP)
     adapted = (("q", query), ("k", key), ("v", key)) if m.sizes.use_shared_attention_adapter else ()
     return (
         _joined_with_embedding(x),
-        _with_shared_weights(norm("shared_norm", 2 * view.hidden, view.shard_tokens, view, branch=False, tags=ATTN), m),
+        _with_shared_weights(norm("shared_norm", view, 2 * view.hidden, view.shard_tokens, branch=False, tags=ATTN), m),
         _with_shared_weights(linear(qkv, view, ATTN), m),
         *(
             part
@@ -64,9 +64,7 @@ def mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
         *rope(query + key, view, ATTN),
         core_attention(Heads(view.heads, view.kv_heads, d, d), view, ATTN | {"core_attn"}),
         _with_shared_weights(linear(proj, view, ATTN), m),
-        _with_shared_weights(
-            norm("pre_mlp_norm", view.hidden, view.shard_tokens, view, branch=False, reads="proj.out", tags=MLP), m
-        ),
+        _with_shared_weights(norm("pre_mlp_norm", view, branch=False, reads="proj.out", tags=MLP), m),
         _with_shared_weights(fc1, m),
         *_adapter("fc1", 2 * ffn, view.hidden, rank, "pre_mlp_norm.out", view),
         *(_with_shared_weights(part, m) for part in rest),

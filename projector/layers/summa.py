@@ -18,26 +18,15 @@ from dataclasses import replace
 
 from projector.layers.local import LayerView
 from projector.operators.module import Module
-from projector.operators.saved import Saved, Transient
+from projector.operators.saved import Transient
 from projector.operators.types import Collective, Gemm, Operator, Stream
-from projector.operators.weights import Weight
 
 
 def product(
-    name: str,
-    view: LayerView,
-    *,
-    rows: int,
-    inputs: int,
-    outputs: Sequence[int],
-    gemms: Sequence[str],
-    weights: Sequence[Weight],
-    saves: tuple[Saved, ...],
-    makes: tuple[Saved, ...],
-    bias: bool,
-    tags: frozenset[str],
+    name: str, view: LayerView, rows: int, inputs: int, outputs: Sequence[int], gemms: Sequence[str], *, bias: bool
 ) -> Module:
-    """Returns the linear of ``inputs`` (undivided) to ``outputs`` (those of this rank), on ``rows`` of this rank."""
+    """Returns the operators of the linear of ``inputs`` (undivided) to ``outputs`` (those of this rank), on ``rows`` of
+    this rank."""
     n, count = sum(outputs), view.panels
     panel = -(-inputs // count)
     wide, tall = view.act * rows * inputs, view.act * inputs * n
@@ -71,12 +60,8 @@ def product(
             *added,
             *((row,) if bias else ()),
         ),
-        weights=tuple(weights),
-        saves=saves,
-        makes=makes,
         forward_transient=buffers,
         backward_transient=buffers,
-        tags=tags,
     )
 
 

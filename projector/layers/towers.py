@@ -39,7 +39,7 @@ def after_stack(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
         return ()
     if isinstance(kind.tower, Vision):
         return _projector(kind.tower, view)
-    part = norm("encoder_norm", view.hidden, view.shard_tokens, view, branch=False)
+    part = norm("encoder_norm", view, branch=False)
     return (replace(part, saves=(*part.saves, Saved(ENCODED, view.hidden_bytes, until="weight_gradient"))),)
 
 
@@ -96,7 +96,7 @@ def _patches(tower: Vision, view: LayerView) -> tuple[Module, ...]:
     sums = Stream("vision.tokens.bwd", "elementwise", 2 * tensor, tensor, launches=2)
     back = (sums,) if view.trainable else ()
     added = Module("vision.tokens", forward=(forward,), backward_weight=back, weights=tuple(weights), tags=VISION)
-    before = norm("vision.pre_norm", h, view.tokens, view, branch=False, tags=VISION)
+    before = norm("vision.pre_norm", view, h, view.tokens, branch=False, tags=VISION)
     return (product, added, *((before,) if tower.pre_norm else ()))
 
 
@@ -104,7 +104,7 @@ def _projector(tower: Vision, view: LayerView) -> tuple[Module, ...]:
     """Drops the class token, joins neighbours, and runs two linears with an activation (NVIDIA/Megatron-LM@00caa53a
     megatron/core/models/vision/multimodal_projector.py). It is trained whether the tower is or not."""
     n, width = view.batch * tower.image_tokens, -(-tower.projector_hidden_size // view.tp)
-    after = norm("vision.post_norm", tower.hidden_size, view.tokens, view, branch=False, tags=VISION)
+    after = norm("vision.post_norm", view, tower.hidden_size, view.tokens, branch=False, tags=VISION)
     last = frozen((after,), view, forward_only=True)
     tower_frozen = not view.trainable
     trained_view = replace(view, tokens=n, shard_tokens=n, recipe=replace(view.recipe, freeze_language_model=None))
