@@ -85,16 +85,14 @@ def count(model: Model) -> ParameterCount:
         idle = model.moe.scored - model.moe.moe_router_topk
         unrouted = sum(part.experts for part in layers) * idle // model.moe.scored
     last = 1 + model.embedding_layernorm + (model.encoder is not None)
-    norms = sum(part.norms for part in layers) + _norm(model) * last + _sum_of_streams(model) + _around_layers(model)
+    total = {name: sum(getattr(part, name) for part in layers) for name in LayerCount.__slots__}
+    total["attention"] -= _repeated_blocks(model)
+    total["mlp"] += ends
+    total["norms"] += _norm(model) * last + _sum_of_streams(model) + _around_layers(model)
     whole = ParameterCount(
+        **total,
         embedding=embedding + narrow,
         position=position,
-        attention=sum(part.attention for part in layers) - _repeated_blocks(model),
-        mlp=sum(part.mlp for part in layers) + ends,
-        router=sum(part.router for part in layers),
-        experts=sum(part.experts for part in layers),
-        shared=sum(part.shared for part in layers),
-        norms=norms,
         head=head,
         mtp=(1 if model.mtp_use_repeated_layer else model.mtp_num_layers) * _mtp_layer(model),
         active=0,
