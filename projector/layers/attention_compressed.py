@@ -91,16 +91,8 @@ def _query(sizes: Compressed, d: int, view: LayerView) -> tuple[Module, ...]:
     """Returns down- and up-projection, a norm after each (the second without weight), rotation of the last dimensions."""
     rank, width = sizes.q_lora_rank, view.heads * d
     down = Linear("q_down", (rank,), view.hidden, view.shard_tokens, reads="input_norm.out")
-    up = Linear(
-        "q_up",
-        (width,),
-        rank,
-        view.tokens,
-        "column",
-        after_norm=True,
-        reads="q_norm.out",
-        makes=(("q_heads.in", width),),
-    )
+    makes = (("q_heads.in", width),)
+    up = Linear("q_up", (width,), rank, view.tokens, "column", after_norm=True, reads="q_norm.out", makes=makes)
     tensor = view.act * width * view.tokens
     heads = function(
         "q_heads",

@@ -62,15 +62,8 @@ def _gate_projection(mla: MLA, view: LayerView) -> tuple[Module, ...]:
     if not mla.mla_use_output_gate:
         return ()
     width = view.heads * mla.v_head_dim
-    spec = Linear(
-        "attn_gate_proj",
-        (width,),
-        view.hidden,
-        view.tokens,
-        "column",
-        reads="input_norm.out",
-        makes=(("attn_gate.in", width),),
-    )
+    makes = (("attn_gate.in", width),)
+    spec = Linear("attn_gate_proj", (width,), view.hidden, view.tokens, "column", reads="input_norm.out", makes=makes)
     return (linear(spec, view, ATTN),)
 
 

@@ -44,14 +44,8 @@ def mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
         raise Unsupported("context parallelism of a selective scan: no training code divides its sequence")
     d, narrow = per_rank(m.inner, view), m.dt_rank + 2 * m.state_dim
     sizes = (("dt_norm", m.dt_rank), ("b_norm", m.state_dim), ("c_norm", m.state_dim)) if m.norms else ()
-    x_proj = Linear(
-        "x_proj",
-        (narrow,),
-        d,
-        view.tokens,
-        reads="mamba_conv.out",
-        makes=tuple((f"{name}.in", width) for name, width in sizes),
-    )
+    makes = tuple((f"{name}.in", width) for name, width in sizes)
+    x_proj = Linear("x_proj", (narrow,), d, view.tokens, reads="mamba_conv.out", makes=makes)
     dt_proj = Linear(
         "dt_proj", (d,), m.dt_rank, view.tokens, bias=True, reads="dt_norm.out" if m.norms else "x_proj.out"
     )

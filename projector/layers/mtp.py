@@ -29,15 +29,8 @@ def depth(layer: tuple[Module, ...], view: LayerView) -> tuple[Module, ...]:
     ids = 8.0 * view.tokens
     joined = 2 * view.act * view.hidden * view.shard_tokens
     makes = (Saved("mtp.concat.out", joined),)
-    project = Linear(
-        "mtp.eh_proj",
-        (-(-view.hidden // view.tp),),
-        2 * view.hidden,
-        view.tokens,
-        "column",
-        target="eh_proj",
-        reads="mtp.concat.out",
-    )
+    width, reads = -(-view.hidden // view.tp), "mtp.concat.out"
+    project = Linear("mtp.eh_proj", (width,), 2 * view.hidden, view.tokens, "column", target="eh_proj", reads=reads)
     return (
         function("mtp.roll", ids, (3, 3, _ROLL_LAUNCHES), None, "copy", tags=MTP),
         *(replace(part, weights=borrowed(part.weights), backward_transient=None) for part in embed(view)),
