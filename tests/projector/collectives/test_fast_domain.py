@@ -6,7 +6,6 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -157,10 +156,8 @@ H100_SXM = catalogue.cluster("h100_sxm")
 GB200 = catalogue.cluster("gb200")
 
 
-def recipe(**sizes: Any) -> Any:
-    base = dict.fromkeys(("tp", "tp2", "pp", "cp", "ep", "etp"), 1)
-    none = {"data_parallel_shard_size": None, "num_distributed_optimizer_instances": None, "domain": None}
-    return SimpleNamespace(**{**base, **none, **sizes})
+def recipe(**sizes: Any) -> Recipe:
+    return Recipe(micro_batch_size=1, global_batch_size=1, seq_length=1, **sizes)
 
 
 def enumerate_groups(sizes: dict[str, int], varying: set[str]) -> list[list[int]]:
@@ -210,21 +207,6 @@ def test_expert_groups_match_the_rank_order(etp: int, ep: int, edp: int, pp: int
     found = groups(recipe(etp=etp, ep=ep, pp=pp), etp * ep * edp * pp, H100_SXM)
     for key, varying in {"etp": {"etp"}, "ep": {"ep"}, "edp": {"edp"}, "tp_ep": {"etp", "ep"}}.items():
         assert spread(found[key]) == expected(enumerate_groups(sizes, varying), 8), key
-
-
-def test_a_usual_moe_run() -> None:
-    found = groups(recipe(tp=2, pp=4, ep=8), 64, H100_SXM)
-    assert found["tp"] == GroupShape(2, 2)
-    assert found["dp"] == GroupShape(8, 4)
-    assert found["ep"] == GroupShape(8, 8)
-    assert found["edp"] == GroupShape(2, 1)
-    assert found["pp"] == GroupShape(4, 1)
-    assert found["world"] == GroupShape(64, 8)
-
-
-def test_neighbouring_stages_of_a_small_run_share_a_node() -> None:
-    assert groups(recipe(tp=2, pp=4), 8, H100_SXM)["pp"] == GroupShape(4, 4)
-    assert groups(recipe(tp=2, pp=4), 16, H100_SXM)["pp"] == GroupShape(4, 2)
 
 
 def test_hybrid_sharding_splits_the_gradient_group() -> None:

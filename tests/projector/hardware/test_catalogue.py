@@ -29,18 +29,7 @@ def test_every_named_gpu_is_there_with_a_default_cluster() -> None:
     for name in catalogue.gpu_names():
         cluster = catalogue.default_cluster(name)
         assert cluster.gpu.name == name == catalogue.gpu(name).name
-        assert cluster.gpus_per_node % cluster.gpus_per_host == 0
-
-
-@pytest.mark.parametrize("name", catalogue.gpu_names())
-def test_peak_is_rate_times_units_times_clock(name: str) -> None:
-    gpu = catalogue.gpu(name)
-    assert gpu.flops_per_clock
-    for dtype, rate in gpu.flops_per_clock.items():
-        assert gpu.peak[dtype] == pytest.approx(rate * gpu.compute_units * gpu.peak_clock_mhz * 1e6, rel=0.03)
-    assert gpu.usable_memory_bytes < gpu.memory_bytes
-    assert gpu.peak_clock_mhz <= gpu.boost_clock_mhz
-    assert gpu.sources
+        assert cluster.gpu.peak_clock_mhz <= cluster.gpu.boost_clock_mhz
 
 
 @pytest.mark.parametrize("name", catalogue.cluster_names())
