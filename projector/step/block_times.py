@@ -15,11 +15,10 @@ from projector.step.stages import (
     block_time,
     compute_operators,
     counted_names,
-    counted_parts,
+    named,
     splits,
     stage_from_blocks,
     synchronises_after_exchange,
-    with_host_waits,
 )
 from projector.step.timing import Clock
 from projector.workload.composition import Composition
@@ -58,10 +57,8 @@ class BlockTimes:
         collective: Callable[[Collective], float],
         slowest: float = 1.0,
     ) -> None:
-        self.parts: dict[Hashable, StageBlock] = {}
-        for kind in kinds:
-            blocks = zip(counted_names(kind), counted_parts(run, kind), strict=True)
-            self.parts |= {name: part for (name, _), (part, _) in blocks}
+        names = dict.fromkeys(name for kind in kinds for name, _ in counted_names(kind))
+        self.parts: dict[Hashable, StageBlock] = {name: named(run, name) for name in names}
         ops = list(dict.fromkeys(compute_operators(self.parts.values())))
         priced = model.times(ops)  # type: ignore[arg-type]
         self.clock = Clock(
@@ -75,13 +72,9 @@ class BlockTimes:
 
     def stage(self, kind: Composition) -> tuple[tuple[StageBlock, ...], StageTime]:
         """Returns the blocks of a virtual stage of ``kind``, one of ``kinds``, in order, and its times of a micro-batch."""
-        names = counted_names(kind)
-        stage_time = stage_from_blocks(self._run, [(self.times[name], number) for name, number in names], dict(names))
-        in_order = [name for name, number in names for _ in range(number)]
-        parts = tuple(self.parts[name] for name in in_order)
-        return parts, with_host_waits(
-            self._run, stage_time, [(self.parts[name], self.times[name]) for name in in_order]
-        )
+        blocks = [(self.parts[name], self.times[name], number) for name, number in counted_names(kind)]
+        parts = tuple(part for part, _, number in blocks for part in (part,) * number)
+        return parts, stage_from_blocks(self._run, blocks)
 
 
 def added(time: StageTime) -> tuple[tuple[float, float], ...]:

@@ -28,7 +28,7 @@ from projector.step.cycle import Stages, stage_row
 from projector.step.host_waits import activations_on_host
 from projector.step.priced import priced_by, pricing
 from projector.step.slowest_chip import slowest
-from projector.step.stages import StageTime, counted_names, counted_parts, stage_from_blocks, with_host_waits
+from projector.step.stages import StageBlock, StageTime, counted_names, named, stage_from_blocks
 from projector.workload.composition import Composition, compositions
 
 Floats = NDArray[np.float64]
@@ -94,9 +94,10 @@ def _stages(run: Resolved) -> tuple[Composition, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PricedBlocks:
-    """Times of the blocks, by name, of runs with the sizes of ``layouts``."""
+    """The blocks, and their times, by name, of runs with the sizes of ``layouts``."""
 
     layouts: Layouts
+    parts: Mapping[Hashable, StageBlock]
     times: Mapping[Hashable, StageTime]
 
     def shape(self, kind: Composition) -> Hashable:
@@ -106,14 +107,10 @@ class PricedBlocks:
     def stage(self, run: Resolved, alike: Sequence[Composition], place: Rows, those: Rows) -> Sequence[float]:
         """Returns the figures of a virtual stage: the sum over its blocks, each as often as it stands there."""
         blocks = counted_columns([counted_names(kind) for kind in alike], place)
-        times = {name: part(self.times[name], those) for name, _ in blocks}
-        time = stage_from_blocks(run, [(times[name], number) for name, number in blocks], times)
-        if activations_on_host(run):
-            layers = zip(blocks, counted_parts(run, alike[0]), strict=True)
-            time = with_host_waits(
-                run, time, [(one, times[name]) for (name, _), (one, number) in layers for _ in range(number)]
-            )
-        return stage_row(time)
+        sized = (
+            named if activations_on_host(run) else lambda _, name: self.parts[name]
+        )  # else only their names are read
+        return stage_row(stage_from_blocks(run, [(sized(run, n), part(self.times[n], those), c) for n, c in blocks]))
 
 
 def _priced_branches(
@@ -129,7 +126,7 @@ def _priced_branches(
         layers = BlockTimes(
             run, kinds, model, prices.groups(those).seconds, slowest(efficiency, layouts.one.workload.gpus)
         )
-        return PricedBlocks(layouts, {name: time.lean for name, time in layers.times.items()})
+        return PricedBlocks(layouts, layers.parts, {name: time.lean for name, time in layers.times.items()})
 
     return built_in_groups(runs, _pricing_key, build, _WIDE)
 

@@ -24,8 +24,6 @@ def activations_on_host(resolved: Resolved) -> bool:
 def waits_for_host(resolved: Resolved, blocks: Sequence[tuple[StageBlock, StageTime]]) -> tuple[float, float]:
     """Returns the seconds that forward and backward of a stage of these ``blocks`` wait for activations on their way to
     host memory and back: those of one layer travel while another computes (see :mod:`projector.step.offload`)."""
-    if not activations_on_host(resolved):
-        return 0.0, 0.0
     forward = backward = 0.0
     for position, (part, time) in enumerate(each for each in blocks if each[0].layers):
         seconds = layer_seconds(resolved, part.block, position)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -17,10 +17,10 @@ from projector.operators.types import Collective, Gemm, GroupedGemm, HostWork, O
 from projector.operators.weights import WeightSet, weight_set
 from projector.size import least, per_row
 from projector.step.combined_1f1b import exchange_overlap, pairs_microbatches
-from projector.step.host_waits import waits_for_host
+from projector.step.host_waits import activations_on_host, waits_for_host
 from projector.step.loop_gathers import ANYTHING, Limit, limit
 from projector.step.timing import CONTENTION, NOTHING, SLOWED, Clock, Message, Phase, join, join_separate
-from projector.workload.composition import Composition, counted
+from projector.workload.composition import Composition, Layer, counted
 from projector.workload.recipe import Recipe
 
 
@@ -72,29 +72,24 @@ class StageTime:
 
 def parts(resolved: Resolved, chunk: Composition) -> tuple[StageBlock, ...]:
     """Returns the blocks of a virtual stage in order: embedding, layers, MTP modules, head."""
-    return tuple(part for part, number in counted_parts(resolved, chunk) for _ in range(number))
-
-
-def counted_parts(resolved: Resolved, chunk: Composition) -> Iterator[tuple[StageBlock, int]]:
-    """Yields the blocks of a virtual stage in order, equal neighbours once, with their number."""
-    if chunk.embedding:
-        yield StageBlock(lower.embedding(resolved), False, 0), 1
-    for layer, number in chunk.runs:
-        yield StageBlock(lower.layer(layer.kind, resolved, layer.narrow), layer.recomputed), number
-    depths, again = chunk.mtp
-    if depths:
-        yield StageBlock(lower.mtp(resolved), again), depths
-    if chunk.head:
-        yield StageBlock(lower.head(resolved), False, 0), 1
+    return tuple(part for name, number in counted_names(chunk) for part in (named(resolved, name),) * number)
 
 
 def counted_names(chunk: Composition) -> list[tuple[Hashable, int]]:
-    """Returns the names of :func:`counted_parts` in the same order; equal blocks of one run have equal names."""
-    names: list[tuple[Hashable, int]] = [("embedding", 1)] if chunk.embedding else []
-    names += chunk.runs
-    if chunk.mtp[0]:
-        names.append((("mtp", chunk.mtp[1]), chunk.mtp[0]))
-    return [*names, ("head", 1)] if chunk.head else names
+    """Returns the names of the blocks of a virtual stage in order (:func:`named`), equal neighbours once, with their
+    number; equal blocks of one run have equal names."""
+    depths, again = chunk.mtp
+    names = (("embedding", int(chunk.embedding)), *chunk.runs, (("mtp", again), depths), ("head", int(chunk.head)))
+    return [(name, number) for name, number in names if number]
+
+
+def named(resolved: Resolved, name: Hashable) -> StageBlock:
+    """Returns the block of a name: ``embedding``, a layer, MTP modules (with whether they are recomputed), ``head``."""
+    if isinstance(name, Layer):
+        return StageBlock(lower.layer(name.kind, resolved, name.narrow), name.recomputed)
+    if isinstance(name, tuple):
+        return StageBlock(lower.mtp(resolved), name[1])
+    return StageBlock(getattr(lower, str(name))(resolved), False, 0)
 
 
 def compute_operators(blocks: Iterable[StageBlock]) -> Iterator[Operator]:
@@ -123,34 +118,25 @@ def trained_of(resolved: Resolved, weights: WeightSet) -> WeightSet:
 def stage_time(resolved: Resolved, stage: Sequence[StageBlock], clock: Clock) -> StageTime:
     """Returns the times of a virtual stage that consists of the blocks ``stage`` in order."""
     times = {part.key: block_time(resolved, part, clock) for part in {part.key: part for part in stage}.values()}
-    in_order = [(part, times[part.key]) for part in stage]
-    total = stage_from_blocks(
-        resolved, list(counted(time for _, time in in_order)), {part.block.name for part in stage}
-    )
-    return with_host_waits(resolved, total, in_order)
+    return stage_from_blocks(resolved, [(part, times[part.key], number) for part, number in counted(stage)])
 
 
-def with_host_waits(resolved: Resolved, time: StageTime, blocks: Sequence[tuple[StageBlock, StageTime]]) -> StageTime:
-    """Returns the ``time`` of a stage of ``blocks``, in order, with its waits for activations on the host."""
-    forward, backward = waits_for_host(resolved, blocks)
-    return replace(time, forward=time.forward.waiting(forward), inputs=time.inputs.waiting(backward))
-
-
-def stage_from_blocks(
-    resolved: Resolved, blocks: Sequence[tuple[StageTime, int]], ends: Container[Hashable]
-) -> StageTime:
-    """Returns the time of a virtual stage from the times of its blocks and their numbers. ``ends``: names of blocks,
-    among them ``embedding`` and ``head`` where the stage has these."""
-    forward = join(t.forward.repeated(n) for t, n in blocks)
-    inputs = join(t.inputs.repeated(n) for t, n in reversed(blocks))
-    if synchronises_after_exchange(
-        resolved
-    ):  # the first stage receives nothing before its forward, the last before its backward
-        sync = resolved.execution.runtime.sync_us * 1e-6
-        forward = forward if "embedding" in ends else forward.synchronised(sync)
-        inputs = inputs if "head" in ends else inputs.synchronised(sync)
-    weight = join(t.weight.repeated(n) for t, n in reversed(blocks)) if splits(resolved.workload.recipe) else NOTHING
-    return StageTime(forward, inputs, weight, sum(n * t.deferred for t, n in blocks))
+def stage_from_blocks(resolved: Resolved, blocks: Sequence[tuple[StageBlock, StageTime, int]]) -> StageTime:
+    """Returns the time of a virtual stage from its blocks in order, with the times and the number of each."""
+    forward = join(t.forward.repeated(n) for _, t, n in blocks)
+    inputs = join(t.inputs.repeated(n) for _, t, n in reversed(blocks))
+    weight = NOTHING
+    if synchronises_after_exchange(resolved):
+        # the first stage receives nothing before its forward, the last before its backward
+        sync, names = resolved.execution.runtime.sync_us * 1e-6, {part.block.name for part, *_ in blocks}
+        forward = forward if "embedding" in names else forward.synchronised(sync)
+        inputs = inputs if "head" in names else inputs.synchronised(sync)
+    if splits(resolved.workload.recipe):
+        weight = join(t.weight.repeated(n) for _, t, n in reversed(blocks))
+    if activations_on_host(resolved):
+        waits = waits_for_host(resolved, [(part, time) for part, time, n in blocks for _ in range(n)])
+        forward, inputs = forward.waiting(waits[0]), inputs.waiting(waits[1])
+    return StageTime(forward, inputs, weight, sum(n * t.deferred for _, t, n in blocks))
 
 
 def synchronises_after_exchange(resolved: Resolved) -> bool:

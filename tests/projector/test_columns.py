@@ -31,7 +31,7 @@ from projector.settle.workload import settle, settle_checked
 from projector.step.block_times import added
 from projector.step.columns import block_sums
 from projector.step.priced import priced
-from projector.step.stages import counted_names, counted_parts
+from projector.step.stages import counted_names, named
 from projector.workload import zoo
 from projector.workload.composition import compositions
 from tests.workloads import workload
@@ -48,7 +48,7 @@ numbers = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
 def blocks(view: Resolved) -> list[Block]:
     kinds = dict.fromkeys(compositions(view.workload.model, view.workload.recipe)[1])
-    return [part.block for kind in kinds for part, _ in counted_parts(view, kind)]
+    return [named(view, name).block for kind in kinds for name, _ in counted_names(kind)]
 
 
 def layouts(view: Resolved, number: int, draw: random.Random) -> list[Resolved]:
