@@ -120,11 +120,11 @@ def holdings(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...]
 def static_memory(resolved: Resolved, gpu_arch: str, own: Contents, of: Callable[[Hashable], Weights]) -> StaticMemory:
     """Returns the bytes that one rank with the contents ``own`` never gives back. ``of``: returns the weights of a block."""
     held = stage(resolved, own, of)
-    made: State = state(resolved, held, gpu_arch)
+    made = state(resolved, held, gpu_arch)
     moe, head = any(kind.moe for kind, _ in own.layers), bool(own.head or own.mtp)
     spaces = workspace_bytes(resolved, gpu_arch, moe=moe, head=head)
     spaces += few_bits.scratch(resolved, held.weights, local(resolved).act)
-    components = made.components() | {"workspaces": spaces}
+    components = made.components | {"workspaces": spaces}
     return StaticMemory(
         components, sum(components.values()), made, unsharded(resolved, held), held.weights.total + held.adapters
     )

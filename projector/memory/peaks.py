@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from projector.errors import Refusal
 from projector.frameworks.columns import Runs, split_by_label
 from projector.hardware.types import Gpu
-from projector.memory.columns import LaidOut, lay_out
+from projector.memory.columns import lay_out
 from projector.memory.holding import Sizes, tuned
 from projector.memory.verdict import need
 from projector.pipeline import InFlight, Schedule, Situations, situations
@@ -31,12 +31,14 @@ class Needs(NamedTuple):
     usable: Floats
 
 
-def fullest(runs: Runs, gpu: Gpu, schedule: Schedule | None = None) -> tuple[Needs, dict[int, Refusal]]:
+def fullest(
+    runs: Runs, gpu: Gpu, schedule: Schedule | None = None, *, tensors: bool = True
+) -> tuple[Needs, dict[int, Refusal]]:
     """Returns what all runs need in the order of their schedule for equal times, or of ``schedule``; and why some
-    cannot be laid out."""
-    held, flights, refused = lay_out(runs, gpu)
+    cannot be laid out. Without ``tensors``: what they need at least, in whatever order, for their weights alone."""
+    held, flights, refused = lay_out(runs, gpu, tensors=tensors)
     allocated, found = np.full(len(runs), np.nan), Needs(*np.full((3, len(runs)), np.nan))
-    unknown = np.array([schedule is None and tuned(one) for one in runs.ones], np.bool_)[runs.group]
+    unknown = np.array([not tensors or (schedule is None and tuned(one)) for one in runs.ones], np.bool_)[runs.group]
     order = np.where(unknown, -1, flights.of)
     together: dict[int, list[tuple[Rows, Sizes]]] = {}
     for each in held:
@@ -53,27 +55,12 @@ def fullest(runs: Runs, gpu: Gpu, schedule: Schedule | None = None) -> tuple[Nee
             now = slice(first, first + _WIDE)
             allocated[whole[now]] = _peaks(Sizes(*[of[now] for of in sizes]), alive)
     for each in held:
-        _fill(found, each, allocated, gpu)
+        own, number = allocated[each.rows], len(each.rows)
+        required, _, usable = need(each.run, column(own), gpu, column(each.held.outside))
+        found.allocated[each.rows] = own
+        found.required[each.rows], found.usable[each.rows] = rows(required, number), rows(usable, number)
     found.allocated[unknown & ~np.isnan(allocated)] = 0.0
     return found, refused
-
-
-def lightest(runs: Runs, gpu: Gpu) -> tuple[Needs, dict[int, Refusal]]:
-    """Returns what all runs need at least, in whatever order: their weights with one micro-batch alive and no tensors
-    that pass through them; and why some cannot be laid out."""
-    held, _, refused = lay_out(runs, gpu, tensors=False)
-    allocated, found = np.full(len(runs), np.nan), Needs(*np.full((3, len(runs)), np.nan))
-    for each in held:
-        allocated[each.rows] = _least(each.held)
-        _fill(found, each, allocated, gpu)
-    return found, refused
-
-
-def _fill(found: Needs, each: LaidOut, allocated: Floats, gpu: Gpu) -> None:
-    own, number = allocated[each.rows], len(each.rows)
-    required, _, usable = need(each.run, column(own), gpu, column(each.held.outside))
-    found.allocated[each.rows] = own
-    found.required[each.rows], found.usable[each.rows] = rows(required, number), rows(usable, number)
 
 
 def _peaks(sizes: Sizes, flight: InFlight) -> Floats:

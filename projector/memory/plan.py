@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -59,28 +60,16 @@ class RankMemory:
 
 
 @dataclass(frozen=True)
-class MemoryPlan:
+class MemoryPlan(Verdict):
     """Peak memory of a run, bytes, of the fullest rank; ``ranks`` has every pipeline rank.
 
-    ``allocated``: live tensors (Megatron-LM's "max allocated"). ``reserved``: what the caching allocator holds
-    (torchtitan's figure). ``device``: reserved, context and communication buffers (nvidia-smi, rocm-smi). ``required``:
-    the least a device (or the framework's own pool) must offer; ``usable``: what it offers; ``margin_bytes`` = usable −
-    required, and ``fits`` is margin ≥ 0. ``status``:
-    ``fits``, ``tight`` (only when the allocator gives its cache back), ``out-of-memory`` or ``too-close`` (within
-    ``tolerance``, the model's own error as a share; ``fits`` is then the better guess). ``event``: the moment
-    of the peak; ``components``: what it consists of (sums to ``allocated``).
+    ``allocated``: live tensors (Megatron-LM's "max allocated"), of which ``reserved`` is torchtitan's figure and
+    ``device`` that of nvidia-smi and rocm-smi. ``event``: the moment of the peak; ``components``: what it consists of
+    (sums to ``allocated``).
     """
 
     ranks: tuple[RankMemory, ...]
     allocated: float
-    reserved: float
-    device: float
-    required: float
-    usable: float
-    margin_bytes: float
-    fits: bool
-    status: str
-    tolerance: float
     event: str
     components: Mapping[str, float]
 
@@ -129,21 +118,8 @@ def plan(resolved: Resolved, gpu: Gpu, schedule: Schedule | None = None) -> Memo
     _check(resolved, gpu)
     ranks = _ranks(resolved, gpu.arch, in_flight_of(resolved) if schedule is None else situations(schedule))
     fullest = max(ranks, key=lambda rank: rank.allocated)
-    result: Verdict = verdict(resolved, fullest.allocated, gpu, max(rank.held for rank in ranks))
-    return MemoryPlan(
-        ranks=ranks,
-        allocated=fullest.allocated,
-        reserved=result.reserved,
-        device=result.device,
-        required=result.required,
-        usable=result.usable,
-        margin_bytes=result.margin,
-        fits=result.margin >= 0,
-        status=result.status,
-        tolerance=result.tolerance,
-        event=fullest.event,
-        components=fullest.components,
-    )
+    found = verdict(resolved, fullest.allocated, gpu, max(rank.held for rank in ranks))
+    return MemoryPlan(*astuple(found), ranks, fullest.allocated, fullest.event, fullest.components)
 
 
 def _check(resolved: Resolved, gpu: Gpu) -> None:
@@ -168,8 +144,9 @@ def _rank(rank: int, allocator: Allocator, own: RankHoldings, met: Situations) -
     if kept.step > peak.total:
         peak = Moment("optimizer_step", 0.0, kept.step)
     if kept.construction > persistent + peak.total:
-        static = dict.fromkeys(static, 0.0) | {"weights": kept.weights, "gradients": kept.gradients}
-        peak = Moment("construction", 0.0, kept.construction - kept.weights - kept.gradients)
+        there = {name: static[name] for name in ("weights", "gradients")}
+        static = dict.fromkeys(static, 0.0) | there
+        peak = Moment("construction", 0.0, kept.construction - there["weights"] - there["gradients"])
     components = static | {"activations": peak.saved, "transient": peak.transient}
     return RankMemory(rank, components, sum(components.values()), peak.name, own.kept.parameters, cached)
 

@@ -21,24 +21,9 @@ class State:
     """Bytes by component; ``step``: what the optimizer step adds while it lasts; ``construction``: the peak while the
     flat buffers are made and the module's own parameters still exist."""
 
-    weights: float
-    gradients: float
-    master_weights: float
-    moments: float
-    dummy_wgrad: float
-    fp8_weight_cache: float
+    components: dict[str, float]
     step: float
     construction: float
-
-    def components(self) -> dict[str, float]:
-        return {
-            "weights": self.weights,
-            "gradients": self.gradients,
-            "master_weights": self.master_weights,
-            "moments": self.moments,
-            "dummy_wgrad": self.dummy_wgrad,
-            "fp8_weight_cache": self.fp8_weight_cache,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +61,19 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
     # a frozen copy of all weights in their 16 bits; adapters that are switched off leave the same ones
     reference = copies * (2.0 if recipe.precision != "fp32" else 4.0) if recipe.reference and not recipe.lora else 0.0
     gradients = spread(trained, "gradients") * (each.gradient + sharing.kept_gradient_bytes)
+    whole = sharing.keeps_whole_gradients(resolved.workload)
     return State(
-        weights=reference + copies * stored - narrowed + (parameters.adapters * each.weight if recipe.lora else 0.0),
-        gradients=trained.total * sharing.reduce_bytes
-        if sharing.keeps_whole_gradients(resolved.workload)
-        else gradients,
-        master_weights=on_gpu * each.master,
-        moments=here * states,
-        dummy_wgrad=0.0 if recipe.lora else resolved.execution.fusion.placeholders(weights.trained),
-        fp8_weight_cache=cache,
+        components={
+            "weights": reference
+            + copies * stored
+            - narrowed
+            + (parameters.adapters * each.weight if recipe.lora else 0.0),
+            "gradients": trained.total * sharing.reduce_bytes if whole else gradients,
+            "master_weights": on_gpu * each.master,
+            "moments": here * states,
+            "dummy_wgrad": 0.0 if recipe.lora else resolved.execution.fusion.placeholders(weights.trained),
+            "fp8_weight_cache": cache,
+        },
         step=_step_bytes(resolved, each, spread(trained, "states"), trained),
         construction=_construction(weights, each) if copied else 0.0,
     )

@@ -32,16 +32,13 @@ class Need(NamedTuple):
     expected: float
     usable: float
 
-    @property
-    def margin(self) -> float:
-        return self.usable - self.required
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Verdict:
     """Whether a peak fits. ``status``: ``fits`` (with the usual slack), ``tight`` (only if the allocator gives its cache
     back), ``out-of-memory``, or ``too-close``: required and usable are within the ``tolerance`` of the memory model, so that
-    the sign of the margin is a guess. ``usable``: bytes that the run can have; ``margin``: usable minus *required*."""
+    the sign of the margin is a guess. ``reserved``: what the allocator holds; ``device``: that, context and communication
+    buffers; ``required``: the least a device (or the framework's own pool) must offer; ``usable``: what it offers."""
 
     status: str
     tolerance: float
@@ -49,7 +46,16 @@ class Verdict:
     device: float
     required: float
     usable: float
-    margin: float
+
+    @property
+    def margin_bytes(self) -> float:
+        """Returns the usable bytes less the required ones."""
+        return self.usable - self.required
+
+    @property
+    def fits(self) -> bool:
+        """Returns whether the margin is 0 or more; where the status is ``too-close`` the better guess."""
+        return self.margin_bytes >= 0
 
 
 def reserved_bytes(resolved: Resolved, allocated: float) -> float:
@@ -117,7 +123,6 @@ def verdict(resolved: Resolved, allocated: float, gpu: Gpu, held: float | None =
         device=device_bytes(resolved, gpu, held),
         required=found.required,
         usable=found.usable,
-        margin=found.margin,
     )
 
 

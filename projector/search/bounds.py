@@ -9,10 +9,10 @@ least the larger of both. How they take turns between points of synchronisation,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster
 from projector.kernels.settings import Settings
 from projector.memory.holding import placement
-from projector.memory.peaks import fullest, lightest
+from projector.memory.peaks import fullest
 from projector.pipeline.bounds import lower_bound
 from projector.settle.columns import settle_many
 from projector.settle.workload import settle_checked
@@ -60,20 +60,17 @@ class Fullest(NamedTuple):
 def weights(loads: Sequence[Workload], cluster: Cluster) -> list[float | str]:
     """Returns for each workload the share of the usable memory that weights and their state need on the fullest rank,
     without any activation, or the reason why no layer can be laid out."""
-    return [each if isinstance(each, str) else each.share for each in _needs(loads, cluster, lightest)]
+    return [each if isinstance(each, str) else each.share for each in needs(loads, cluster, tensors=False)]
 
 
-def needs(loads: Sequence[Workload], cluster: Cluster) -> list[Fullest | str]:
-    """Returns for each workload the memory of its fullest rank, or the reason why there is none."""
-    return _needs(loads, cluster, fullest)
-
-
-def _needs(loads: Sequence[Workload], cluster: Cluster, of: Callable[..., Any]) -> list[Fullest | str]:
+def needs(loads: Sequence[Workload], cluster: Cluster, *, tensors: bool = True) -> list[Fullest | str]:
+    """Returns for each workload the memory of its fullest rank, or the reason why there is none. Without ``tensors``:
+    of its weights and their state alone."""
     runs, places, refused = settle_many(loads, cluster)
-    memory, unlaid = of(runs, cluster.gpu)
-    needs = dict(zip(places.tolist(), map(Fullest, *(column.tolist() for column in memory)), strict=True))
+    memory, unlaid = fullest(runs, cluster.gpu, tensors=tensors)
+    found = dict(zip(places.tolist(), map(Fullest, *(column.tolist() for column in memory)), strict=True))
     reasons = refused | {int(places[i]): error for i, error in unlaid.items()}
-    return [str(reasons[i]) if i in reasons else needs[i] for i in range(len(loads))]
+    return [str(reasons[i]) if i in reasons else found[i] for i in range(len(loads))]
 
 
 def seconds(loads: Sequence[Workload], cluster: Cluster, settings: Settings) -> Floats:

@@ -14,7 +14,7 @@ from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
 from projector.memory.columns import lay_out
 from projector.memory.holding import holdings, placement
-from projector.memory.peaks import fullest, lightest
+from projector.memory.peaks import fullest
 from projector.memory.verdict import need
 from projector.settle.workload import settle
 from projector.workload import zoo
@@ -73,7 +73,7 @@ def test_ranks_laid_out_together_hold_what_they_hold_alone(model: str, framework
             sizes = [[chunk.sizes for chunk in rank.chunks] for rank in alone]
             assert each.held.chunks[place] == pytest.approx(np.array(sizes), rel=1e-12, abs=1.0)
     assert sorted([*refused, *(row for each in held for row in each.rows.tolist())]) == list(range(len(every)))
-    needs, refused = lightest(Runs.of(every), CLUSTER.gpu)
+    needs, refused = fullest(Runs.of(every), CLUSTER.gpu, tensors=False)
     for row, run in enumerate(every):
         if row not in refused:
             alone = holdings(run, CLUSTER.gpu.arch, placement(run))

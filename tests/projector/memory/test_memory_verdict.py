@@ -106,7 +106,7 @@ def test_part_of_the_slack_is_unavoidable(monkeypatch: pytest.MonkeyPatch) -> No
     assert found.required == pytest.approx(100e9 * 1.02 + 1e9)
     assert found.device == pytest.approx(106.8e9 + 1e9)
     assert found.status == "tight"
-    assert found.margin == pytest.approx(104e9 - found.required)
+    assert found.margin_bytes == pytest.approx(104e9 - found.required)
     assert verdict(case, 100e9, gpu(usable_gib=102.9e9 / GIB)).status == "out-of-memory"
 
 
@@ -123,7 +123,7 @@ def test_within_its_own_error_the_model_does_not_decide(planned: bool, beyond: f
     required = verdict(case, 100e9, GPU).required
     found = verdict(case, 100e9, gpu(usable_gib=math.exp(beyond * near) * required / GIB))
     assert found.status == status
-    assert (found.margin > 0) == (beyond > 0)
+    assert (found.margin_bytes > 0) == (beyond > 0)
     assert found.tolerance == tolerance(case) == near
 
 
@@ -149,7 +149,7 @@ def test_a_pool_taken_at_start_is_the_limit_and_has_no_slack() -> None:
     assert (below.status, above.status) == ("too-close", "too-close")
     assert below.usable == pool
     assert below.reserved == pool - 1
-    assert below.margin == pytest.approx(1)
+    assert below.margin_bytes == pytest.approx(1)
     outside = case.execution.allocator.context_bytes + communicator_bytes(case)
     assert device_bytes(case, device, 1e9) == pytest.approx(pool + outside)
 
