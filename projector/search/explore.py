@@ -24,15 +24,6 @@ from projector.search.remedy_kinds import Change
 from projector.settle import capable, launch
 from projector.workload.workload import Workload
 
-CATEGORIES = (
-    "parallelism",
-    "pipeline schedule",
-    "recompute",
-    "precision",
-    "experts",
-    "communication and host",
-    "batch",
-)
 _WORTH = parameter(
     0.002, kind="assumed", source="a change stays for less than this share of the step only by chance: convention"
 )
@@ -130,9 +121,8 @@ def changes(category: str, workload: Workload, gpu: Gpu) -> Iterator[Change]:
     """Yields every change of ``category`` that differs from the resolved ``workload`` and that ``gpu`` can do."""
     recipe = workload.recipe
     for label, fields in _CANDIDATES[category](workload):
-        if any(getattr(recipe, name) != value for name, value in fields.items()) and not capable.field_problems(
-            gpu, fields
-        ):
+        new = any(getattr(recipe, name) != value for name, value in fields.items())
+        if new and not capable.field_problems(gpu, fields):
             yield Change(kind=category, label=label, fields=tuple(fields.items()))
 
 
@@ -235,6 +225,13 @@ def _batch(w: Workload) -> Candidates:
     yield f"global batch {size} → {2 * size}", {"global_batch_size": 2 * size}
 
 
-_CANDIDATES: dict[str, Callable[[Workload], Candidates]] = dict(
-    zip(CATEGORIES, (_parallelism, _schedule, _recompute, _precision, _experts, _communication, _batch), strict=True)
-)
+_CANDIDATES: dict[str, Callable[[Workload], Candidates]] = {
+    "parallelism": _parallelism,
+    "pipeline schedule": _schedule,
+    "recompute": _recompute,
+    "precision": _precision,
+    "experts": _experts,
+    "communication and host": _communication,
+    "batch": _batch,
+}
+CATEGORIES = tuple(_CANDIDATES)

@@ -84,27 +84,26 @@ def remedies(
 
 @dataclass
 class _Margins:
-    """Bytes to spare under each change that was looked at (negative: too much); without changes that are not allowed."""
+    """Bytes to spare under each change that was looked at (negative: too much); without changes that are not allowed.
+    ``surely``: those that fit by more than the memory model may be off."""
 
     workload: Workload
     cluster: Cluster
     margins: dict[Change, float] = field(default_factory=dict)
-    _surely_fitting: set[Change] = field(default_factory=set)
-    _refused: set[Change] = field(default_factory=set)
+    surely: set[Change] = field(default_factory=set)
+    _looked: set[Change] = field(default_factory=set)
 
     def margin(self, change: Change) -> float | None:
-        if change not in self.margins and change not in self._refused:
-            try:
-                memory_plan = plan(settle(change.on(self.workload), self.cluster), self.cluster.gpu)
-                self.margins[change] = memory_plan.margin_bytes
-                self._surely_fitting |= {change} if memory_plan.order == 0 else set()
-            except (InputError, Unsupported):
-                self._refused.add(change)
+        if change not in self._looked:
+            self._looked.add(change)
+            with suppress(InputError, Unsupported):
+                memory = plan(settle(change.on(self.workload), self.cluster), self.cluster.gpu)
+                self.margins[change] = memory.margin_bytes
+                self.surely |= {change} if memory.order == 0 else set()
         return self.margins.get(change)
 
     def fits_surely(self, change: Change) -> bool:
-        """Returns whether the change fits by more than the memory model may be off."""
-        return self.margin(change) is not None and change in self._surely_fitting
+        return self.fits(change) and change in self.surely
 
     def fits(self, change: Change) -> bool:
         margin = self.margin(change)

@@ -8,7 +8,7 @@ dispatcher, …); and what matters once a step alone (overlaps), which changes n
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, replace
 from functools import cached_property
 from itertools import product
@@ -19,7 +19,7 @@ from projector.collectives.placement import ranks_per_node
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware.types import Cluster, Gpu
-from projector.memo import evolve
+from projector.memo import cached_on, evolve
 from projector.search import axes as choices
 from projector.search.axes import Axis, Option, layouts
 from projector.settle import capable, launch
@@ -78,26 +78,19 @@ class Space:
             if mine == (pieces - 1 - place if turn % 2 else place):  # back and forth: no piece gets all large sizes
                 yield shape
 
+    @cached_on(0)
     def pipelines(self, pp: int) -> Axis:
         """Returns the options of schedules, chunks and layouts of ``pp`` ranks."""
-        options_of_pp = self._pipelines.get(pp)
-        if options_of_pp is None:
-            options = list(_pipelines(self.base, pp, self.only.get("vpp")))
-            stated = {name: self.stated[name] for name in PIPELINE if self.stated[name] not in (None, False)}
-            if pp == self.stated["pp"] > 1 and stated not in options:
-                options.append(stated)
-            options_of_pp = self._pipelines[pp] = tuple(self._kept(options))
-        return options_of_pp
-
-    @cached_property
-    def _pipelines(self) -> dict[int, Axis]:
-        return {}
-
-    def _kept(self, options: Iterable[Option]) -> Iterator[Option]:
+        options = list(_pipelines(self.base, pp, self.only.get("vpp")))
+        stated = {name: self.stated[name] for name in PIPELINE if self.stated[name] not in (None, False)}
+        if pp == self.stated["pp"] > 1 and stated not in options:
+            options.append(stated)
         held = {name: values for name, values in self.only.items() if name in PIPELINE}
-        for option in options:
-            if all(option.get(name, getattr(self.base.recipe, name)) in values for name, values in held.items()):
-                yield option
+        return tuple(
+            option
+            for option in options
+            if all(option.get(name, getattr(self.base.recipe, name)) in values for name, values in held.items())
+        )
 
     @cached_property
     def points(self) -> int:

@@ -22,17 +22,20 @@ from projector.workload.recipe import Recipe
 _KERNELS = ("flash", "fa2", "fa3", "fa4", "fused")
 
 
+_ASKED = (
+    *("precision", "fp8_recipe", "attention_backend"),
+    *("moe_token_dispatcher_type", "moe_flex_dispatcher_backend"),
+)
+
+
 def problems(recipe: Recipe, gpu: Gpu) -> tuple[Problem, ...]:
     """Returns everything that ``recipe`` asks of ``gpu`` beyond what the GPU can do, with what it can do."""
-    library = (recipe.moe_flex_dispatcher_backend or "deepep") if recipe.moe_token_dispatcher_type == "flex" else None
-    return _problems(gpu, recipe.precision, recipe.fp8_recipe, recipe.attention_backend, library)
+    return field_problems(gpu, {name: getattr(recipe, name) for name in _ASKED})
 
 
 def field_problems(gpu: Gpu, fields: Mapping[str, Any]) -> tuple[Problem, ...]:
     """Returns the same as :func:`problems` for some ``fields`` of a recipe, as a search axis or a change sets them."""
-    flex = fields.get("moe_token_dispatcher_type") == "flex"
-    library = (fields.get("moe_flex_dispatcher_backend") or "deepep") if flex else None
-    return _problems(gpu, fields.get("precision"), fields.get("fp8_recipe"), fields.get("attention_backend"), library)
+    return tuple(problem for problem in _beyond(gpu, *map(fields.get, _ASKED)) if problem.found not in gpu.shown)
 
 
 def cluster_as_run(recipe: Recipe, cluster: Cluster) -> tuple[Cluster, tuple[str, ...]]:
@@ -50,15 +53,8 @@ def doubt(problem: Problem) -> str:
     return f"{key}={problem.found} as the run says, though it is beyond {problem.expected}"
 
 
-def _problems(
-    gpu: Gpu, precision: str | None, scaling: str | None, backend: str | None, library: str | None
-) -> tuple[Problem, ...]:
-    asked = _all_problems(gpu, precision, scaling, backend, library)
-    return tuple(problem for problem in asked if problem.found not in gpu.shown)
-
-
-def _all_problems(
-    gpu: Gpu, precision: str | None, scaling: str | None, backend: str | None, library: str | None
+def _beyond(
+    gpu: Gpu, precision: str | None, scaling: str | None, backend: str | None, dispatcher: str | None, flex: str | None
 ) -> Iterator[Problem]:
     able = precisions(gpu)
     if precision is not None and precision not in able:
@@ -68,7 +64,7 @@ def _all_problems(
     kernels = known(gpu.arch, ATTENTION)
     if kernels is not None and backend in _KERNELS and backend not in kernels:
         yield _problem("attention_backend", backend, gpu, (*kernels, "unfused"))
-    transports = known(gpu.arch, TRANSPORTS)
+    transports, library = known(gpu.arch, TRANSPORTS), (flex or "deepep") if dispatcher == "flex" else None
     if transports is not None and library is not None and library not in transports:
         libraries = (f"flex with {name}" for name in transports if name != "nvls")
         yield _problem("moe_token_dispatcher_type", library, gpu, (*libraries, "alltoall", "allgather"))

@@ -40,12 +40,13 @@ def family(framework: str) -> str:
 def schedules_of(framework: str, *, tuned: bool = True) -> tuple[str, ...]:
     """Returns the pipeline schedules that ``framework`` runs; those of Megatron-LM for an unknown framework. ``tuned``:
     include schedules whose order is made for the durations at hand, too slow for each of a search's thousands of layouts."""
-    return own_schedules(framework, tuned=tuned) or _schedules_run_by("megatron", tuned)
+    return own_schedules(framework, tuned=tuned) or own_schedules("megatron", tuned=tuned)
 
 
 def own_schedules(framework: str, *, tuned: bool = True) -> tuple[str, ...]:
     """Returns the same as :func:`schedules_of`, but none for an unknown framework."""
-    return _schedules_run_by(family(framework), tuned)
+    kind, generators = family(framework), ((name, pipeline.generator(name)) for name in pipeline.names(unlisted=True))
+    return tuple(name for name, made in generators if kind in made.configured_by and (tuned or made.tuned is None))
 
 
 #: Token dispatchers, and libraries of the flex dispatcher, by family of frameworks; other families are unknown.
@@ -68,7 +69,7 @@ def unsupported_by_framework(workload: Workload) -> tuple[str, ...]:
     a plan may well ask what another framework's schedule or dispatcher would bring."""
     recipe, name, texts = workload.recipe, workload.framework, []
     schedule = pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)
-    schedules = _schedules_run_by(family(name))
+    schedules = own_schedules(name)
     if recipe.pp > 1 and schedules and schedule not in schedules:
         texts.append(f"pipeline_schedule={schedule}, which {name} does not run (it runs {', '.join(schedules)})")
     library = recipe.moe_token_dispatcher_type
@@ -80,11 +81,6 @@ def unsupported_by_framework(workload: Workload) -> tuple[str, ...]:
             f"moe_token_dispatcher_type={library}, which {name} does not run (it runs {', '.join(dispatchers)})"
         )
     return tuple(texts)
-
-
-def _schedules_run_by(kind: str, tuned: bool = True) -> tuple[str, ...]:
-    generators = ((name, pipeline.generator(name)) for name in pipeline.names(unlisted=True))
-    return tuple(name for name, made in generators if kind in made.configured_by and (tuned or made.tuned is None))
 
 
 def rules_of(framework: str) -> tuple[Rule, ...]:

@@ -16,7 +16,6 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
     For F, B (whole) and W seconds, and a pair of both F&B, a rank waits (pp/2 − 1)(F&B + B − 3W) and keeps at most
     ``pp + 1`` micro-batches; parameters twice (the repository's README).
     """
-    del vpp, group, extra_warmup
     first_half = parts(pp // 2, microbatches // 2)
     ranks = [*first_half, *reversed(first_half)]
     orders = tuple(_towards(int(rank >= pp // 2), microbatches // 2, own) for rank, own in enumerate(ranks))

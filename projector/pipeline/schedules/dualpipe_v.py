@@ -16,7 +16,6 @@ Parts = tuple[tuple[Action, ...], tuple[Action, ...], tuple[Action, ...]]
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Returns the published order for at least ``2·pp`` micro-batches; for fewer, the same order without those that do
     not exist. Bubble and memory are those of DualPipe with twice the ranks."""
-    del vpp, group, extra_warmup
     ranks = parts(pp, microbatches)
     whole = tuple(chain.from_iterable(rank) for rank in ranks)
     return replace(v_schedule("dualpipe_v", pp, microbatches, whole), joined=joined(ranks))

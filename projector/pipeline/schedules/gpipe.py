@@ -7,7 +7,6 @@ from projector.pipeline.types import Action, Generator, Schedule, loop_placement
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Returns all forwards, then all backwards: all ``m`` in flight; ``group`` and ``extra_warmup`` do not apply."""
-    del vpp, group, extra_warmup
     forward = tuple(Action("F", 0, mb) for mb in range(microbatches))
     backward = tuple(Action("B", 0, mb) for mb in range(microbatches))
     return Schedule("gpipe", pp, 1, microbatches, False, (forward + backward,) * pp, loop_placement(pp, 1))

@@ -17,7 +17,6 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
     iterations. The paper publishes placement and pictures; both rules are this project's reading of them. ``group`` and
     ``extra_warmup`` do not apply.
     """
-    del group, extra_warmup
     orders = _Play(pp, vpp, microbatches).orders()
     return Schedule("hanayo", pp, vpp, microbatches, False, orders, snake_placement(pp, vpp))
 

@@ -7,7 +7,6 @@ from projector.pipeline.types import Action, Generator, Schedule, loop_placement
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Returns forwards chunk by chunk, then backwards in reverse; ``group`` and ``extra_warmup`` do not apply."""
-    del group, extra_warmup
     steps = [(chunk, mb) for chunk in range(vpp) for mb in range(microbatches)]
     order = (*(Action("F", *at) for at in steps), *(Action("B", *at) for at in reversed(steps)))
     return Schedule("looped_bfs", pp, vpp, microbatches, False, (order,) * pp, loop_placement(pp, vpp))

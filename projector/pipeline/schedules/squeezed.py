@@ -218,7 +218,6 @@ def _later(part: Order, by: int, total: int) -> list[Action]:
 
 def half(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Returns V-Half, with about half of 1F1B's activations."""
-    del vpp, group, extra_warmup
     gap = 3 if pp % 2 == 0 else 0  # keeps the four passes of a rank in different residues of the period
 
     def block(rank: int) -> tuple[int, int, int, int]:
@@ -229,7 +228,6 @@ def half(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: 
 
 def least(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Returns V-Min, the block with the least memory, about a third of 1F1B's activations."""
-    del vpp, group, extra_warmup
     gap = 2 if pp % 3 == 0 else 0  # as in half()
 
     def block(rank: int) -> tuple[int, int, int, int]:

@@ -14,7 +14,6 @@ _PASSES: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("B", 1), ("B", 0))
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Returns the building block of one micro-batch repeated every six slots; then every action, in the order of slots,
     moves to the earliest slot that is free after what it needs, forwards as far as no rank holds more than the block."""
-    del vpp, group, extra_warmup
     ranks = [_Rank([list(range(slot, slot + _PERIOD * microbatches, _PERIOD)) for slot in own]) for own in _block(pp)]
     most = max(max(rank.alive) for rank in ranks)
     for _, rank, lane, n in in_order([rank.lanes for rank in ranks]):

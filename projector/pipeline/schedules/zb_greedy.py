@@ -179,7 +179,6 @@ def _equal(
     name: str, times: int, pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int
 ) -> Schedule:
     """Returns the order for equal times, at most ``times``·pp alive; ``group`` and ``extra_warmup`` do not apply."""
-    del vpp, group, extra_warmup
     return greedy(name, pp, microbatches, times * pp)
 
 

@@ -22,7 +22,6 @@ _SECONDS = 4.0
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Returns the order for equal times: that of ZB-2p, which is optimal for them."""
-    del vpp, group, extra_warmup
     return greedy("zb_ilp", pp, microbatches, 2 * pp)
 
 

@@ -11,7 +11,6 @@ from projector.pipeline.types import KINDS, Action, Generator, Schedule, actions
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Returns the published order for at least ``2·pp − 1`` micro-batches; for fewer, the same order without those that
     do not exist. A rank holds up to ``2·pp`` half-size chunks."""
-    del vpp, group, extra_warmup
     enough = max(2 * pp - 1, microbatches)
     return v_schedule("zbv", pp, microbatches, (_rank(pp, rank, enough) for rank in range(pp)))
 

@@ -28,7 +28,6 @@ def two(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: i
     """Returns the order in which rank ``r`` runs ``2(pp − r − 1)`` forwards ahead, so that the bubble before the first
     backward fills, too, and keeps ``2r`` weight gradients back: up to ``2·pp − 1`` micro-batches alive. For F = B = W
     and ``m >= 2·pp − 1`` no rank waits within its own span."""
-    del vpp, group
     return _of_one_chunk("zb_h2", pp, microbatches, 2, extra_warmup)
 
 
