@@ -236,11 +236,6 @@ def test_an_iteration_keeps_what_1f1b_keeps():
     assert pipeline.peak(compiled, 0.5).max() == 4  # half-size chunks: four micro-batches, as rank 0 of 1F1B
 
 
-def test_whole_waves_only():
-    with pytest.raises(InputError, match="vpp: found 3, expected a multiple of 2 for hanayo"):
-        pipeline.build("hanayo", 4, 3, 4)
-
-
 # DualPipe and DualPipeV: two directions over the same ranks, whole backwards beside forwards, and the README's table.
 
 
@@ -314,6 +309,8 @@ def test_sizes_it_refuses():
     assert {p.key: p.expected for p in caught.value.problems} == {
         "vpp": "1 for dualpipe", "pp": "a multiple of 2 for dualpipe", "microbatches": "a multiple of 2 for dualpipe"
     }  # fmt: skip
+    with pytest.raises(InputError, match="vpp: found 3, expected a multiple of 2 for hanayo"):
+        pipeline.build("hanayo", 4, 3, 4)
 
 
 def test_the_gradient_of_a_whole_backward_leaves_at_its_end():
