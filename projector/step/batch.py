@@ -88,7 +88,7 @@ def step_seconds(
     :func:`projector.step.columns.stage_figures_of`. ``fits``: asked whether run i fits in memory under a schedule whose
     order depends on its times; NaN where it does not."""
     seconds = np.full(len(runs), np.nan)
-    for surrounded in _OncePerStep(runs, cluster, efficiency, settings).surrounding(stages):
+    for surrounded in _OncePerStep(runs, stages, cluster, efficiency, settings).surroundings():
         seconds[surrounded.rows], shortened = _evaluated(runs, surrounded, fits, shorten=True)
         unsteady = shortened & np.isnan(seconds[surrounded.rows])  # the shorter schedule does not become periodic
         if unsteady.any():
@@ -180,14 +180,14 @@ def _schedule_seconds(
     return seconds + periodic.later(timeline, numbers, run.workload.recipe.microbatch_group_size_per_vp_stage)
 
 
-_Arrays = tuple[Rows, Floats, Floats, Floats, Floats]
-
-
 class _OncePerStep:
-    """Prices what ``runs`` do once a step: gradient reduction, parameter gather, optimizer, messages."""
+    """Prices what ``runs``, whose ``stages`` take these seconds, do once a step: gradient reduction, parameter gather,
+    optimizer, messages."""
 
-    def __init__(self, runs: Runs, cluster: Cluster, efficiency: Efficiency, settings: Settings) -> None:
-        self._runs = runs
+    def __init__(
+        self, runs: Runs, stages: Mapping[int, Floats], cluster: Cluster, efficiency: Efficiency, settings: Settings
+    ) -> None:
+        self._runs, self._stages = runs, stages
         self._prices = Prices(runs, cluster, efficiency)
         self._device = settings.device(cluster.gpu, efficiency)
         self._efficiency = efficiency
@@ -203,26 +203,19 @@ class _OncePerStep:
                 self._pipelines.append(where)
             self._pipeline_of[group] = places[key]
 
-    def surrounding(self, stages: Mapping[int, Floats]) -> Iterator[_Surroundings]:
-        """Yields what surrounds the pipelines of all runs, whose ``stages`` take these seconds."""
+    def surroundings(self) -> Iterator[_Surroundings]:
+        """Yields what surrounds the pipelines of all runs."""
 
         def key(run: Resolved) -> Hashable:
             return weight_key(run), once_per_step_key(run), run.workload.gpus
 
-        for _, branches in built_in_groups(self._runs, key, self._once_per_step, len(self._runs) or 1):
-            if isinstance(branches, InputError | Unsupported):
-                raise branches
-            for rows, ranks, chunks, between, sent in branches:
-                figures = Stages(*np.stack([stages[i] for i in rows.tolist()], axis=1))
-                first = self._runs[int(rows[0])]
-                schedule = compiled_schedule(first, _shorter_microbatches(first)).schedule
-                around = exchange(first, schedule, ranks, chunks, list(between), figures)
-                yield _Surroundings(rows, figures, around, sent)
+        for _, surroundings in built_in_groups(self._runs, key, self._once_per_step, len(self._runs) or 1):
+            if isinstance(surroundings, InputError | Unsupported):
+                raise surroundings
+            yield from surroundings
 
-    def _once_per_step(self, layouts: Layouts, members: Rows) -> list[_Arrays]:
-        """Returns, for each pipeline of the runs ``members``, whose ranks hold equal weights in other numbers: the rows
-        of its runs; ``[4, rows, pp]`` and ``[3, rows, stages]`` as :func:`exchange` takes them; ``[2, rows, pp]``:
-        :func:`shared`; ``[rows, stages − 1]``: :func:`messages`."""
+    def _once_per_step(self, layouts: Layouts, members: Rows) -> list[_Surroundings]:
+        """Returns what surrounds each pipeline of the runs ``members``, whose ranks hold equal weights in other numbers."""
         run, indices = layouts.run(), self._pipeline_of[members]
         groups = [
             (self._pipelines[indices[rows[0]]], rows) for rows in split_by_label(np.arange(len(indices)), indices)
@@ -248,9 +241,9 @@ class _OncePerStep:
         by_stage = layouts.folded(chunks, lambda key: (key[0].shape, key[1]), stage, 3)
         storage = any(weight.storage for arrays in weights.values() for weight in arrays)
         return [
-            arrays
+            surrounded
             for pipe, group in groups
-            for arrays in self._by_branch(layouts, pipe, group, members, by_rank, by_stage, weights_in, storage)
+            for surrounded in self._by_branch(layouts, pipe, group, members, by_rank, by_stage, weights_in, storage)
         ]
 
     def _by_branch(
@@ -263,29 +256,26 @@ class _OncePerStep:
         by_stage: Mapping[tuple[Contents, bool], Floats],
         weights_in: Callable[..., WeightSet],
         storage: bool,
-    ) -> Iterator[_Arrays]:
+    ) -> Iterator[_Surroundings]:
         ranks = np.stack([by_rank[contents][:, group] for contents in pipe.contents], axis=-1)
         chunks = np.stack([by_stage[contents, v == 0][:, group] for v, contents in enumerate(pipe.stages)], axis=-1)
         first, stages = self._runs[int(members[group[0]])], len(pipe.stages)
         schedule = compiled_schedule(first, _shorter_microbatches(first)).schedule
 
-        def build(rows: Rows) -> tuple[Floats, Floats]:
-            run_rows = members[group[rows]]
-            run = layouts.run(group[rows])
-            clock = self._clock(run, run_rows)
-            seconds = np.zeros((2, len(rows), len(pipe.contents)))
+        def build(rows: Rows) -> tuple[Sequence[Floats], Floats]:
+            run, none = layouts.run(group[rows]), np.zeros(len(rows), np.intp)
+            clock, seconds = self._clock(run, members[group[rows]]), np.zeros((2, len(rows), len(pipe.contents)))
             if storage or schedule.copies > 1:
-                sets = {
-                    contents: weights_in(run, [contents], np.zeros(len(rows), np.intp), group[rows])
-                    for contents in set(pipe.contents)
-                }
-                seconds[0], seconds[1] = shared_gradient_seconds(
-                    run, clock, schedule, [sets[contents] for contents in pipe.contents]
-                )
-            return seconds, np.broadcast_to(messages(run, clock, schedule), (len(rows), stages - 1))
+                sets = {contents: weights_in(run, [contents], none, group[rows]) for contents in set(pipe.contents)}
+                held = [sets[contents] for contents in pipe.contents]
+                seconds[0], seconds[1] = shared_gradient_seconds(run, clock, schedule, held)
+            return [*seconds], np.broadcast_to(messages(run, clock, schedule), (len(rows), stages - 1))
 
         for rows, (between, sent) in trace(build, len(group)):
-            yield members[group[rows]], ranks[:, rows], chunks[:, rows], between, sent
+            own = members[group[rows]]
+            figures = Stages(*np.stack([self._stages[i] for i in own.tolist()], axis=1))
+            around = exchange(first, schedule, ranks[:, rows], chunks[:, rows], between, figures)
+            yield _Surroundings(own, figures, around, sent)
 
     def _clock(self, run: Resolved, places: Rows, whole: WeightSet | None = None) -> Clock:
         """Returns the clock for what the runs at ``places`` do once a step with the weights ``whole``."""
