@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
+from projector.memo import cached_on
 
 Kind = Literal["F", "B", "W"]
 KINDS: tuple[Kind, ...] = ("F", "B", "W")
@@ -222,16 +223,11 @@ class Compiled:
         last[self.kind[order], self.rank[order], self.chunk[order]] = order  # the last of several stays
         return tuple(last)
 
-    @cached_property
-    def _levelled(self) -> dict[int, Indices]:
-        return {}
-
+    @cached_on(0)
     def level_by_level(self, columns: int) -> Indices:
         """Returns the places of a table of ``columns`` columns, laid one after the other, in the order of levels."""
-        if columns not in self._levelled:
-            level = np.repeat(np.arange(len(self.levels) - 1), np.diff(self.levels))
-            self._levelled[columns] = np.argsort(np.tile(level, columns), kind="stable")
-        return self._levelled[columns]
+        level = np.repeat(np.arange(len(self.levels) - 1), np.diff(self.levels))
+        return np.argsort(np.tile(level, columns), kind="stable")
 
     @cached_property
     def predecessor_lists(self) -> tuple[list[int], list[int]]:

@@ -48,27 +48,24 @@ def words(fields: Mapping[str, Any]) -> str:
         parts.append(
             f"{again} recompute" + (f" of {', '.join(detail)}" if detail else f" of {number}" if number else "")
         )
-    if fields.get("optimizer_cpu_offload"):
-        parts.append("optimizer on the host")
-    if fields.get("offload_modules"):
-        parts.append("modules on the host")
-    if fields.get("cpu_offloading_num_layers"):
-        parts.append(f"{fields['cpu_offloading_num_layers']} layers on the host")
-    if fields.get("precision", "bf16") != "bf16":
-        parts.append(str(fields["precision"]))
-    if fields.get("tp", 1) > 1 and fields.get("sequence_parallel") is False:
-        parts.append("no sequence parallelism")
-    if fields.get("moe_token_dispatcher_type"):
-        backend = fields.get("moe_flex_dispatcher_backend")
-        parts.append(str(backend or fields["moe_token_dispatcher_type"]))
-    switches = {
-        "tp_comm_overlap": "tp overlap",
-        "overlap_moe_expert_parallel_comm": "ep overlap",
-        "overlap_grad_reduce": "reduce overlap",
-        "overlap_param_gather": "gather overlap",
-    }
-    parts += [text for name, text in switches.items() if fields.get(name)]
-    parts += [text for text in [_SHARED.get(fields.get("data_parallel_sharding") or "")] if text]
-    if fields.get("defer_fsdp_grad_sync") is False:
-        parts.append("gradients synchronised every micro-batch")
-    return ", ".join(parts)
+    dispatcher, sharing = (
+        fields.get("moe_token_dispatcher_type"),
+        _SHARED.get(fields.get("data_parallel_sharding") or ""),
+    )
+    layers, precision = fields.get("cpu_offloading_num_layers"), str(fields.get("precision", "bf16"))
+    whole = fields.get("tp", 1) > 1 and fields.get("sequence_parallel") is False
+    said = (
+        ("optimizer on the host", fields.get("optimizer_cpu_offload")),
+        ("modules on the host", fields.get("offload_modules")),
+        (f"{layers} layers on the host", layers),
+        (precision, precision != "bf16"),
+        ("no sequence parallelism", whole),
+        (str(fields.get("moe_flex_dispatcher_backend") or dispatcher), dispatcher),
+        ("tp overlap", fields.get("tp_comm_overlap")),
+        ("ep overlap", fields.get("overlap_moe_expert_parallel_comm")),
+        ("reduce overlap", fields.get("overlap_grad_reduce")),
+        ("gather overlap", fields.get("overlap_param_gather")),
+        (str(sharing), sharing),
+        ("gradients synchronised every micro-batch", fields.get("defer_fsdp_grad_sync") is False),
+    )
+    return ", ".join((*parts, *(text for text, holds in said if holds)))

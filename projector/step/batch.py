@@ -18,16 +18,14 @@ from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster, Efficiency
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import shared as kernels_of
-from projector.layers.step import optimizer
 from projector.memory.holding import Pipeline, pipeline, placement, tuned
 from projector.memory.parameters import Contents, weights_of
-from projector.operators.types import Collective, HostWork, Operator
 from projector.operators.weights import WeightSet, weight_set
 from projector.pipeline import Schedule, choose, periodic
 from projector.pipeline.bounds import lower_bound
 from projector.pipeline.exchange import Exchange, finish
 from projector.size import Rows, part, trace
-from projector.step import muon, unfed_stages
+from projector.step import unfed_stages
 from projector.step.columns import Kernels, Prices, stage_figures_of
 from projector.step.combined_1f1b import schedule_pairs
 from projector.step.cycle import (
@@ -37,6 +35,7 @@ from projector.step.cycle import (
     cycle_from_stages,
     exchange,
     messages,
+    once_a_step,
     rank_figures,
     shared_gradient_seconds,
     stage_figures,
@@ -279,10 +278,7 @@ class _OncePerStep:
 
     def _clock(self, run: Resolved, places: Rows, whole: WeightSet | None = None) -> Clock:
         """Returns the clock for what the runs at ``places`` do once a step with the weights ``whole``."""
-        ops: dict[Operator, None] = {}
-        if whole is not None:
-            ops |= {op: None for op in optimizer(run, whole) if not isinstance(op, Collective | HostWork)}
-            ops |= {op: None for op, _ in muon.products(run, whole)}
+        ops = {} if whole is None else once_a_step(run, whole)
         model = Kernels(kernels_of(*self._device, run.execution), len(places))
         seconds = dict(zip(ops, model.times(list(ops)).seconds, strict=True))  # type: ignore[arg-type]
         groups = self._prices.groups(places)

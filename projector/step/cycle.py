@@ -14,7 +14,7 @@ from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
 from projector.layers.step import optimizer
 from projector.memory.holding import tuned
-from projector.operators.types import Collective
+from projector.operators.types import Collective, HostWork, Operator
 from projector.operators.weights import WeightSet
 from projector.pipeline import Timeline
 from projector.pipeline.exchange import Arrival, Exchange, Finish, arrival
@@ -139,6 +139,12 @@ def rank_figures(resolved: Resolved, clock: Clock, whole: WeightSet) -> Sequence
         on_device + offload.optimizer_seconds(resolved, whole),
         whole.dense + whole.expert,
     )
+
+
+def once_a_step(resolved: Resolved, whole: WeightSet) -> dict[Operator, None]:
+    """Returns the operators, as keys, that a kernel model prices of what a rank that trains ``whole`` does once a step."""
+    computed = dict.fromkeys(op for op in optimizer(resolved, whole) if not isinstance(op, Collective | HostWork))
+    return computed | dict.fromkeys(op for op, _ in muon.products(resolved, whole))
 
 
 def stage_figures(resolved: Resolved, own: WeightSet, stage: int) -> Sequence[float]:

@@ -19,14 +19,13 @@ from projector.kernels import backends
 from projector.kernels.protocol import KernelModel
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import Simulated, shared
-from projector.layers.step import optimizer
 from projector.memo import BoundedCache, IdentityKey
 from projector.memory.holding import placement
-from projector.operators.types import Collective, HostWork, Operator
+from projector.operators.types import Operator
 from projector.operators.weights import WeightSet
-from projector.step import muon, unfed_stages
+from projector.step import unfed_stages
 from projector.step.block_times import BlockTimes
-from projector.step.cycle import by_rank, stage_row
+from projector.step.cycle import by_rank, once_a_step, stage_row
 from projector.step.slowest_chip import slowed, slowest
 from projector.step.stages import StageBlock, StageTime, owned
 from projector.step.timing import Clock
@@ -59,9 +58,7 @@ class Priced:
         """Returns the clock for the layers and for what the device computes once a step, on any rank."""
         ops: dict[Operator, None] = {}
         for whole in {id(each): each for each in by_rank(self.held, placement(self.resolved))}.values():
-            each = optimizer(self.resolved, whole)
-            ops |= {op: None for op in each if not isinstance(op, Collective | HostWork)}
-            ops |= {op: None for op, _ in muon.products(self.resolved, whole)}
+            ops |= once_a_step(self.resolved, whole)
         seconds = dict(zip(ops, self.model.times(list(ops)).seconds.tolist(), strict=True))  # type: ignore[arg-type]
         layers = self.layers.clock
         return replace(layers, kernels=ChainMap(slowed(seconds, self.slowest), layers.kernels))  # type: ignore[arg-type]
