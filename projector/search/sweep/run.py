@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import FIRST_COMPLETED, Executor, ProcessPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
 from itertools import islice
+from multiprocessing import get_context
 from typing import Any, Protocol
 
 from projector.errors import InputError, Problem
@@ -37,9 +39,16 @@ def run(
 ) -> int:
     """Adds the rows of all new points to ``store``; returns how many there were. ``workers``: processes (1: this one);
     ``scheduler``: address of a Dask scheduler instead. Raises :class:`InputError` where there is no such scheduler."""
-    done = 0
-    with _pool(workers, scheduler) as pool:
-        for rows_of_batch in pool(_batches(grid, store.known, workers)):
+    done, batches = 0, _batches(grid, store.known, workers)
+    with ExitStack() as stack:
+        computed: Iterator[Rows] = map(rows, batches)
+        if scheduler:
+            pool, number = stack.enter_context(_dask(scheduler))
+            computed = _computed(batches, pool, _AHEAD * max(1, number))
+        elif workers > 1:
+            spawned = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=collect_seldom)
+            computed = _computed(batches, stack.enter_context(spawned), _AHEAD * workers)
+        for rows_of_batch in computed:
             store.add(rows_of_batch)
             done += len(rows_of_batch)
             told(done)
@@ -55,32 +64,19 @@ def _batches(grid: Grid, known: set[str], workers: int) -> Iterator[Batch]:
         yield batch
 
 
-@contextmanager
-def _pool(workers: int, scheduler: str | None) -> Iterator[Callable[[Iterator[Batch]], Iterator[Rows]]]:
-    if scheduler:
-        with _dask(scheduler) as dask_pool:
-            yield dask_pool
-    elif workers == 1:
-        yield lambda batches: map(rows, batches)
-    else:
-        from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-        from multiprocessing import get_context
-
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=collect_seldom) as pool:
-
-            def spread(batches: Iterator[Batch]) -> Iterator[Rows]:
-                waiting = {pool.submit(rows, batch) for batch in islice(batches, workers * _AHEAD)}
-                while waiting:
-                    done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                    waiting |= {pool.submit(rows, batch) for batch in islice(batches, len(done))}
-                    for each in done:
-                        yield each.result()
-
-            yield spread
+def _computed(batches: Iterator[Batch], pool: Executor, width: int) -> Iterator[Rows]:
+    """Yields the rows of each batch as they come, at most ``width`` batches under way."""
+    waiting = {pool.submit(rows, batch) for batch in islice(batches, width)}
+    while waiting:
+        done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+        waiting |= {pool.submit(rows, batch) for batch in islice(batches, len(done))}
+        for future in done:
+            yield future.result()
 
 
 @contextmanager
-def _dask(address: str) -> Iterator[Callable[[Iterator[Batch]], Iterator[Rows]]]:
+def _dask(address: str) -> Iterator[tuple[Executor, int]]:
+    """Yields an executor on the workers of a Dask scheduler, and how many they are."""
     try:
         dask: Any = importlib.import_module("distributed")
     except ImportError:
@@ -90,21 +86,5 @@ def _dask(address: str) -> Iterator[Callable[[Iterator[Batch]], Iterator[Rows]]]
     except (OSError, ValueError, TimeoutError) as error:
         expected = f"the address of a Dask scheduler ({type(error).__name__})"
         raise InputError([Problem("--scheduler", "", address, expected)]) from None
-
-    def spread(batches: Iterator[Batch]) -> Iterator[Rows]:
-        width = _AHEAD * max(1, len(client.scheduler_info()["workers"]))
-
-        def submit(batch: Batch) -> Any:
-            return client.submit(rows, batch, key=f"sweep-{batch[0]['key']}", retries=3)
-
-        waiting = dask.as_completed([submit(batch) for batch in islice(batches, width)])
-        for each in waiting:
-            yield each.result()
-            each.release()
-            for batch in islice(batches, 1):
-                waiting.add(submit(batch))
-
-    try:
-        yield spread
-    finally:
-        client.close()
+    with client:
+        yield client.get_executor(retries=3, pure=False), len(client.scheduler_info()["workers"])
