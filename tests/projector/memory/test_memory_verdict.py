@@ -330,7 +330,9 @@ def test_a_mask_is_made_where_somebody_may_have_meant_it(seq: int, cp: int) -> N
     assert (made == 0.0) == (seq >= 2**15 and float(seq) ** 2 > inputs)
     said = [text for text in resolved.assumed if text.startswith("create_attention_mask_in_dataloader=")]
     assert len(said) == (seq >= 2**15)
-    assert mask_bytes(_resolved(seq, cp, create_attention_mask_in_dataloader=True)) == float(seq) ** 2
+    asked = _resolved(seq, cp, create_attention_mask_in_dataloader=True)
+    assert mask_bytes(asked) == float(seq) ** 2
+    assert not [text for text in asked.assumed if text.startswith("create_attention_mask_in_dataloader=")]
 
 
 def test_a_mask_that_is_asked_for_is_the_first_thing_to_leave() -> None:

@@ -199,15 +199,6 @@ def test_what_pairs(drawn):
         assert (paired.rank[forward] == rank).sum() == (steady if steady > 1 else 0)
 
 
-def test_dualpipe_pairs_too():
-    compiled = pipeline.compile("dualpipe_v", 4, 2, 16, paired=True)
-    assert len(compiled.pairs[0]) > 0
-    ones = np.ones(8)
-    beside = pipeline.evaluate(compiled, ones, ones, ones, hidden=(0.3 * ones, 0.3 * ones))
-    apart = pipeline.evaluate(pipeline.compile("dualpipe_v", 4, 2, 16), ones, ones, ones)
-    assert beside.makespan < apart.makespan
-
-
 def test_views_of_pairs(tmp_path):
     compiled = pipeline.compile("interleaved", 2, 2, 4, None, 1, paired=True)
     ones = np.full(4, 1e-3)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projector.collectives.model import Pricing
 from projector.collectives.placement import groups, hop
 from projector.frameworks import resolve
 from projector.frameworks.types import Resolved
@@ -141,16 +140,6 @@ def test_a_boundary_crosses_what_its_ranks_cross() -> None:
     assert hop(0, 1, 3, 4) == "pp_pod"  # one of three pairs crosses, and the stage waits for it
 
 
-def test_boundaries_have_their_own_price() -> None:
-    shapes = groups(resolved().workload.recipe, 64, H100)
-    price = Pricing(shapes, H100)
-    near, far = (
-        price.seconds(Collective(name="p2p", kind="send_recv", group=group, bytes=2.0**25))
-        for group in ("pp_node", "pp_pod")
-    )
-    assert far > 4 * near > 0
-
-
 def test_stages_in_one_node_wait_less_for_each_other() -> None:
     inside, across = (made(gpus=gpus, pp=4, global_batch_size=16, seq_length=8192) for gpus in (8, 32))
     two = made(gpus=16, pp=4, global_batch_size=16, seq_length=8192)
@@ -249,11 +238,3 @@ def test_more_units_for_the_dispatch_speed_it_up() -> None:
     few, usual = made(**case, moe_deepep_num_sms=4), made(**case)
     assert few.breakdown["ep_s"] > usual.breakdown["ep_s"]
     assert made(**case, moe_deepep_num_sms=20).step_seconds == pytest.approx(usual.step_seconds)
-
-
-def test_a_mask_that_nobody_asked_for_is_said_where_it_is_large() -> None:
-    long = made(seq_length=32768, global_batch_size=64)
-    assert "create_attention_mask_in_dataloader=True (1 GiB" in " ".join(long.assumed)
-    assert "attention_mask" not in " ".join(made(seq_length=16384, global_batch_size=64).assumed)
-    asked = made(seq_length=32768, global_batch_size=64, create_attention_mask_in_dataloader=True)
-    assert "attention_mask" not in " ".join(asked.assumed)

@@ -93,12 +93,6 @@ def test_split_backwards_refuse_recompute_of_whole_layers() -> None:
     assert made(pipeline_schedule="1f1b", recompute_num_layers=2, **full).step_seconds > 0
 
 
-def test_recompute_nobody_stated_is_not_invented_for_them() -> None:
-    projection = made("llama3_70b", 32, pipeline_schedule="zb_h1", recompute_granularity=None)
-    assert projection.resolved.workload.recipe.recompute_granularity == "none"
-    assert not projection.memory.fits
-
-
 def test_schedule_and_sizes_are_wrong_together() -> None:
     with pytest.raises(InputError) as caught:
         made(pipeline_schedule="zbv", vpp=1, tp=3, global_batch_size=130)
