@@ -32,12 +32,23 @@ H100 = catalogue.default_cluster("h100_sxm")
 RUNS = Path(__file__).parents[2] / "measured" / "runs"
 
 
+SWITCHES: tuple[dict[str, Any], ...] = (
+    *({},) * 6,
+    {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 3},
+    {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 2},
+    {"cpu_offloading_num_layers": 2, "pp": 1, "vpp": 1, "recompute_granularity": "none"},
+    {"optimizer": "muon"},
+    {"precision": "fp8"},
+)
+
+
 def layouts(number: int) -> list[Workload]:
-    """Layouts of dense and expert models over all schedules; some do not divide, some do not fit."""
+    """Layouts of dense and expert models over all schedules; some do not divide, some do not fit, one has no layers."""
     draw = random.Random(11)
     models = {name: zoo.load(name) for name in ("llama3_8b", "llama3_70b", "qwen3_30b_a3b", "deepseek_v3")}
-    found = []
-    for _ in range(number):
+    packed = Recipe(micro_batch_size=1, global_batch_size=256, seq_length=2048, document_lengths=(1024, 1024))
+    found = [Workload(model=zoo.load("deepseek_v3.2"), recipe=packed, gpus=256)]
+    while len(found) < number:
         name, pp = draw.choice(list(models)), draw.choice((1, 2, 4, 8))
         dense = name.startswith("llama")
         recipe = Recipe(
@@ -53,6 +64,7 @@ def layouts(number: int) -> list[Workload]:
             allow_uneven_pipeline_split=True,
         )  # fmt: skip
         framework = draw.choice(("megatron-lm", "megatron-lm", "torchtitan", "maxtext"))
+        recipe = replace(recipe, **draw.choice(SWITCHES))
         found.append(Workload(model=models[name], recipe=recipe, gpus=256, framework=framework))
     return found
 
@@ -66,7 +78,7 @@ def tried(load: Workload) -> Projection | Exception:
 
 @pytest.fixture(scope="module")
 def loads() -> list[Workload]:
-    return layouts(150)
+    return layouts(200)
 
 
 @pytest.fixture(scope="module")
