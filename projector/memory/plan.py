@@ -119,7 +119,8 @@ def plan(resolved: Resolved, gpu: Gpu, schedule: Schedule | None = None) -> Memo
     ranks = _ranks(resolved, gpu.arch, in_flight_of(resolved) if schedule is None else situations(schedule))
     fullest = max(ranks, key=lambda rank: rank.allocated)
     found = verdict(resolved, fullest.allocated, gpu, max(rank.held for rank in ranks))
-    return MemoryPlan(*astuple(found), ranks, fullest.allocated, fullest.event, fullest.components)
+    peak = {name: getattr(fullest, name) for name in ("allocated", "event", "components")}
+    return MemoryPlan(*astuple(found), ranks=ranks, **peak)
 
 
 def _check(resolved: Resolved, gpu: Gpu) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -49,7 +49,7 @@ def settle_many(workloads: Sequence[Workload], cluster: Cluster, *, checked: boo
         if len(members) > 1 and not any(_offload_fields(workloads[members[0]].recipe)):
             single = []
             loads = [workloads[i] for i in members]
-            for part, run in trace(_Group(loads, cluster, checked).run, len(members)):
+            for part, run in trace(_together(loads, cluster, checked), len(members)):
                 if run is None:
                     single += [members[i] for i in part]
                 else:
@@ -93,23 +93,20 @@ def _group_key(workload: Workload) -> Hashable:
     return IdentityKey(model), switches, degrees, (*map(type, places), *places)
 
 
-class _Group:
-    """Workloads with one group key, of which parts are settled as one run."""
+def _together(loads: Sequence[Workload], cluster: Cluster, checked: bool) -> Callable[[Rows], Resolved | None]:
+    """Returns a function of the numbers of ``loads``, which share a group key: it settles these as one run, None where
+    they cannot run."""
+    one, sizes_of = loads[0], np.array([_sizes(load.recipe) for load in loads], np.int64).T
+    wrong = not checked and bool(value_problems(one))
 
-    def __init__(self, loads: Sequence[Workload], cluster: Cluster, checked: bool) -> None:
-        self._one, self._cluster, self._checked = loads[0], cluster, checked
-        self._cells = np.array([_sizes(load.recipe) for load in loads], np.int64).T
-        self._wrong = not checked and bool(value_problems(loads[0]))
-
-    def run(self, rows: Rows) -> Resolved | None:
-        """Returns the workloads numbered ``rows`` as one run; None where they cannot run."""
-        if self._wrong:
-            return None
-        sizes = dict(zip(LAYOUT_SIZES, map(column, self._cells[:, rows]), strict=True))
-        load = evolve(self._one, recipe=evolve(self._one.recipe, **sizes))
-        if not self._checked and arguments.has_conflicts(load):
+    def run(rows: Rows) -> Resolved | None:
+        sizes = dict(zip(LAYOUT_SIZES, map(column, sizes_of[:, rows]), strict=True))
+        load = evolve(one, recipe=evolve(one.recipe, **sizes))
+        if wrong or (not checked and arguments.has_conflicts(load)):
             return None
         try:
-            return settle_checked(load, self._cluster, published=False)
+            return settle_checked(load, cluster, published=False)
         except (InputError, Unsupported):
             return None
+
+    return run

@@ -26,7 +26,7 @@ from projector.pipeline.bounds import lower_bound
 from projector.pipeline.exchange import Exchange, finish
 from projector.size import Rows, part, trace
 from projector.step import unfed_stages
-from projector.step.columns import Kernels, Prices, stage_figures_of
+from projector.step.columns import Prices, column_times, stage_figures_of
 from projector.step.combined_1f1b import schedule_pairs
 from projector.step.cycle import (
     Stages,
@@ -279,9 +279,6 @@ class _OncePerStep:
     def _clock(self, run: Resolved, places: Rows, whole: WeightSet | None = None) -> Clock:
         """Returns the clock for what the runs at ``places`` do once a step with the weights ``whole``."""
         ops = {} if whole is None else once_a_step(run, whole)
-        model = Kernels(kernels_of(*self._device, run.execution), len(places))
-        seconds = dict(zip(ops, model.times(list(ops)).seconds, strict=True))  # type: ignore[arg-type]
-        groups = self._prices.groups(places)
-        return Clock(
-            slowed(seconds, slowest(self._efficiency, run.workload.gpus)), frozenset(), groups.seconds, run.execution
-        )
+        times = column_times(kernels_of(*self._device, run.execution), len(places), list(ops))  # type: ignore[arg-type]
+        seconds = slowed(dict(zip(ops, times.seconds, strict=True)), slowest(self._efficiency, run.workload.gpus))
+        return Clock(seconds, frozenset(), self._prices.seconds(places), run.execution)

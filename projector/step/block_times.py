@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from projector.frameworks.types import Resolved
-from projector.kernels.protocol import KernelModel
+from projector.kernels.protocol import ComputeOp, Times
 from projector.operators.types import Collective
 from projector.step.combined_1f1b import pairs_microbatches
 from projector.step.slowest_chip import slowed
@@ -46,21 +46,21 @@ def moves_every_microbatch(resolved: Resolved) -> bool:
 
 class BlockTimes:
     """The blocks (``parts``) of virtual stages of these ``kinds`` and their ``times``, by name
-    (:func:`projector.step.stages.counted_names`). Operators are priced once, through one vectorised call. ``slowest``:
-    time of a product on the slowest chip over that on a usual one (:mod:`projector.step.slowest_chip`)."""
+    (:func:`projector.step.stages.counted_names`). Operators are priced once, through one call of the kernel model.
+    ``slowest``: time of a product on the slowest chip over that on a usual one (:mod:`projector.step.slowest_chip`)."""
 
     def __init__(
         self,
         run: Resolved,
         kinds: Iterable[Composition],
-        model: KernelModel,
+        times: Callable[[Sequence[ComputeOp]], Times],
         collective: Callable[[Collective], float],
         slowest: float = 1.0,
     ) -> None:
         names = dict.fromkeys(name for kind in kinds for name, _ in counted_names(kind))
         self.parts: dict[Hashable, StageBlock] = {name: named(run, name) for name in names}
         ops = list(dict.fromkeys(compute_operators(self.parts.values())))
-        priced = model.times(ops)  # type: ignore[arg-type]
+        priced = times(ops)  # type: ignore[arg-type]
         self.clock = Clock(
             kernels=slowed(dict(zip(ops, priced.seconds.tolist(), strict=True)), slowest),
             measured={op for op, known in zip(ops, priced.measured.tolist(), strict=True) if known},

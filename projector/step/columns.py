@@ -6,7 +6,8 @@ a phase are the same code for both. A collective's price depends on how its grou
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,10 +123,8 @@ def _priced_branches(
     def build(layouts: Layouts, those: Rows) -> PricedBlocks:
         run = layouts.run()
         kinds = dict.fromkeys(kind for of, _ in _groups_of(runs, those) for kind in _stages(runs.ones[of]))
-        model = Kernels(shared(*device, run.execution), len(those))
-        layers = BlockTimes(
-            run, kinds, model, prices.groups(those).seconds, slowest(efficiency, layouts.one.workload.gpus)
-        )
+        times = partial(column_times, shared(*device, run.execution), len(those))
+        layers = BlockTimes(run, kinds, times, prices.seconds(those), slowest(efficiency, layouts.one.workload.gpus))
         return PricedBlocks(layouts, layers.parts, {name: time.lean for name, time in layers.times.items()})
 
     return built_in_groups(runs, _pricing_key, build, _WIDE)
@@ -141,18 +140,11 @@ def _pricing_key(run: Resolved) -> Hashable:
     )
 
 
-class Kernels:
-    """The kernel model for operators whose sizes are columns with ``number`` rows."""
-
-    name = "simulate"
-
-    def __init__(self, model: Simulated, number: int) -> None:
-        self.model, self.number = model, number
-
-    def times(self, ops: Sequence[ComputeOp]) -> Times:
-        seconds = np.empty(len(ops), object)
-        seconds[:] = [Column(times_of_op) for times_of_op in self.model.columns(ops, self.number)]
-        return Times(seconds, np.zeros(len(ops), np.bool_))
+def column_times(model: Simulated, number: int, ops: Sequence[ComputeOp]) -> Times:
+    """Returns the times of operators whose sizes are columns with ``number`` rows."""
+    seconds = np.empty(len(ops), object)
+    seconds[:] = [Column(times_of_op) for times_of_op in model.columns(ops, number)]
+    return Times(seconds, np.zeros(len(ops), np.bool_))
 
 
 class Prices:
@@ -165,9 +157,9 @@ class Prices:
         _, first, self._of = np.unique(placed, axis=1, return_index=True, return_inverse=True)
         self._pricings = [pricing(runs[int(row)], cluster, efficiency) for row in first]
 
-    def groups(self, those: Rows) -> Groups:
-        """Returns the process groups of ``those``."""
-        return Groups(self._pricings, self._of.reshape(-1)[those])
+    def seconds(self, those: Rows) -> Callable[[Collective], float]:
+        """Returns the function that prices a collective of the runs ``those``, by how its group lies in each."""
+        return Groups(self._pricings, self._of.reshape(-1)[those]).seconds
 
 
 class Groups:

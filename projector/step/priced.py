@@ -89,7 +89,7 @@ def priced(
     _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
 
     def staged(run: Resolved) -> tuple[BlockTimes, list[tuple[StageBlock, ...]], list[StageTime]]:
-        layers = BlockTimes(run, dict.fromkeys(kinds), model, price.seconds, slowdown)
+        layers = BlockTimes(run, dict.fromkeys(kinds), model.times, price.seconds, slowdown)
         by_kind = {kind: layers.stage(kind) for kind in dict.fromkeys(kinds)}
         return layers, [by_kind[kind][0] for kind in kinds], [by_kind[kind][1] for kind in kinds]
 

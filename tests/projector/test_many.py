@@ -250,6 +250,7 @@ def test_what_a_pipeline_does_is_asked_of_runs_that_have_one(schedule: str | Non
 @pytest.mark.parametrize("pairs", [
     [{"decoder_first_pipeline_num_layers": n, "pp": 4} for n in (2, 5, 8)],
     [{"num_distributed_optimizer_instances": n} for n in (1, 2, 4)],
+    [{"recompute_granularity": "full", "recompute_num_layers": 3, "pp": pp} for pp in (1, 2, 4)],
     [{"data_parallel_sharding": "optim_grads_params", "fsdp_reshard_after_forward": True, "pp": pp} for pp in (1, 2)],
 ])  # fmt: skip
 @pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan"])

@@ -102,10 +102,9 @@ def _searched(point: Point, cluster: Cluster) -> Row:
     try:
         search_space = space(_load(point), cluster, only=_lists(held.get("fix")), vary=_lists(held.get("vary")))
         result = search(search_space, cluster, objective, limits, explained=False)
-    except InputError as error:
-        return _head(point) | {"status": "invalid", "reason": str(error)} | nothing
-    except Unsupported as error:
-        return _head(point) | {"status": "unsupported", "reason": str(error)} | nothing
+    except (InputError, Unsupported) as error:
+        status = "invalid" if isinstance(error, InputError) else "unsupported"
+        return _head(point) | {"status": status, "reason": str(error)} | nothing
     if not result.best:
         return _head(point) | {"status": "out-of-memory", "reason": "no configuration fits"} | nothing
     best = result.best[0]
