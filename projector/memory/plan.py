@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -120,7 +120,7 @@ def plan(resolved: Resolved, gpu: Gpu, schedule: Schedule | None = None) -> Memo
     fullest = max(ranks, key=lambda rank: rank.allocated)
     found = verdict(resolved, fullest.allocated, gpu, max(rank.held for rank in ranks))
     peak = {name: getattr(fullest, name) for name in ("allocated", "event", "components")}
-    return MemoryPlan(*astuple(found), ranks=ranks, **peak)
+    return MemoryPlan(ranks=ranks, **asdict(found), **peak)
 
 
 def _check(resolved: Resolved, gpu: Gpu) -> None:

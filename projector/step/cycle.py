@@ -143,8 +143,8 @@ def rank_figures(resolved: Resolved, clock: Clock, whole: WeightSet) -> Sequence
 
 def once_a_step(resolved: Resolved, whole: WeightSet) -> dict[Operator, None]:
     """Returns the operators, as keys, that a kernel model prices of what a rank that trains ``whole`` does once a step."""
-    computed = dict.fromkeys(op for op in optimizer(resolved, whole) if not isinstance(op, Collective | HostWork))
-    return computed | dict.fromkeys(op for op, _ in muon.products(resolved, whole))
+    computed = (op for op in optimizer(resolved, whole) if not isinstance(op, Collective | HostWork))
+    return {op: None for op in (*computed, *(op for op, _ in muon.products(resolved, whole)))}  # noqa: C420
 
 
 def stage_figures(resolved: Resolved, own: WeightSet, stage: int) -> Sequence[float]:
