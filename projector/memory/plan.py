@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -120,7 +119,7 @@ def plan(resolved: Resolved, gpu: Gpu, schedule: Schedule | None = None) -> Memo
     fullest = max(ranks, key=lambda rank: rank.allocated)
     found = verdict(resolved, fullest.allocated, gpu, max(rank.held for rank in ranks))
     peak = {name: getattr(fullest, name) for name in ("allocated", "event", "components")}
-    return MemoryPlan(ranks=ranks, **asdict(found), **peak)
+    return MemoryPlan(ranks=ranks, **vars(found), **peak)
 
 
 def _check(resolved: Resolved, gpu: Gpu) -> None:
