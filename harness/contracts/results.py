@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts.estimates import Observation
-from harness.contracts.runs import BREAKDOWN
 from projector.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -88,19 +87,6 @@ class Row:
     optimizer_s: float | None = None
     other_s: float | None = None
     unread: str = ""
-
-    @property
-    def breakdown(self) -> dict[str, float]:
-        """Returns the parts of the step that the row states, in seconds by column name."""
-        parts = {name: getattr(self, name) for name in BREAKDOWN}
-        return {name: value for name, value in parts.items() if value is not None}
-
-    @property
-    def inside(self) -> bool | None:
-        """Tells whether the measurement lies in the interval; None where one of the two is missing."""
-        if self.interval_low is None or self.interval_high is None or self.measured_tgs is None:
-            return None
-        return self.interval_low <= self.measured_tgs <= self.interval_high
 
     def to_mapping(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in COLUMNS}
@@ -181,10 +167,6 @@ class Evaluation:
         """Returns the evaluation with the runs of the ids ``disturbed`` marked as disturbed."""
         facts = {name: replace(fact, disturbed=name in disturbed) for name, fact in self.facts.items()}
         return replace(self, facts=facts) if disturbed else self
-
-    @property
-    def unique_rows(self) -> list[Row]:
-        return unique(self.rows)
 
     @cached_property
     def frame(self) -> pd.DataFrame:

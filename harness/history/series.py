@@ -14,6 +14,7 @@ from harness.contracts.results import Row, RunFacts
 from harness.history.store import Recorded, Recording
 from harness.score import accuracy, drift, ranking
 from projector.dataclass import dataclass
+from projector.io.rows import grouped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,7 +96,7 @@ def series(recorded: Iterable[Recorded]) -> tuple[Series, ...]:
     for version in versions(recorded):
         recording = version.recording
         settings = tuple((name, str(value)) for name, value in sorted(recording.settings.items()))
-        for (suite, predictor), rows in accuracy.by(version.rows, lambda r: (r.suite, r.predictor)).items():
+        for (suite, predictor), rows in grouped(((r.suite, r.predictor), r) for r in version.rows).items():
             beside = tuple(sorted(name for name in recording.suites if name != suite))
             begun = Series(suite=suite, predictor=predictor, settings=settings, beside=beside)
             line = lines.setdefault(begun, [])

@@ -4,17 +4,21 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.contracts import frame
-from harness.contracts.results import FITS, Evaluation, Row, RunFacts
+from harness.contracts.results import FITS, Evaluation
 from harness.contracts.runs import BREAKDOWN
-from harness.report.parallelism import DEGREES, degrees
-from harness.score import accuracy, ranking
+from harness.report.spec import DEGREES
+from harness.score import ranking
 from projector.errors import truncate
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Significant digits: they show a hundredth of a point of error, and keep the page small.
 DIGITS = 5
@@ -32,20 +36,18 @@ _KEPT = frozenset(
 def build(evaluation: Evaluation, provenance: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     """Returns the JSON-ready columns of an evaluation: ``runs``, one entry a run; ``predictors``, their figures by fit;
     ``groups``; ``recipes``: the configuration that each run states, as ``key=value``; ``again``: :func:`again`."""
-    rows = evaluation.unique_rows
-    facts = evaluation.facts
-    first: dict[str, Row] = {}
-    for row in rows:
-        first.setdefault(row.run_id, row)
-    names = list(dict.fromkeys(r.predictor for r in rows))
-    fits = [f for f in FITS if any(r.fit == f for r in rows)]
+    rows = evaluation.once
+    runs = rows.drop_duplicates("run_id")
+    fits = [fit for fit in FITS if (rows["fit"] == fit).any()]
+    distinct = _distinguishing(runs)
+    by_predictor = [(name, of_one) for (name,), of_one in frame.parts(rows, ["predictor"])]
     return {
         "parts": [name.removesuffix("_s") for name in BREAKDOWN],
         "fits": fits,
-        "runs": _runs(list(first.values()), facts),
-        "predictors": {name: _predictor(rows, name, fits, list(first)) for name in names},
-        "groups": {name: _groups(rows, facts, name) for name in names},
-        "recipes": _recipes([facts[i] for i in first]),
+        "runs": _runs(runs, distinct),
+        "predictors": {name: _predictor(of_one, fits, runs["run_id"]) for name, of_one in by_predictor},
+        "groups": {name: _groups(frame.part(of_one, fit="heldout"), distinct) for name, of_one in by_predictor},
+        "recipes": _recipes(runs["differs"]),
         "again": again(provenance),
     }
 
@@ -64,10 +66,10 @@ def again(provenance: Mapping[str, Any]) -> str:
     return shlex.join(["python", "-m", "harness", "run", *words, "--id"])
 
 
-def _recipes(facts: Sequence[RunFacts]) -> dict[str, Any]:
+def _recipes(configurations: Iterable[Mapping[str, str]]) -> dict[str, Any]:
     """Returns ``words``: every ``key=value`` once; ``at``: for every run the places of its words."""
     places: dict[str, int] = {}
-    at = [[places.setdefault(f"{k}={v}", len(places)) for k, v in f.differs.items() if v] for f in facts]
+    at = [[places.setdefault(f"{k}={v}", len(places)) for k, v in differs.items() if v] for differs in configurations]
     return {"words": list(places), "at": at}
 
 
@@ -77,101 +79,84 @@ def dumps(data: Mapping[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _runs(rows: Sequence[Row], facts: Mapping[str, RunFacts]) -> dict[str, Any]:
-    labels = {i: " · ".join(v) for _, members in _distinguishing(rows, facts).values() for i, v in members.items()}
-    texts: dict[str, Callable[[Row], str]] = {
-        "model": lambda r: r.model,
-        "family": lambda r: r.family,
-        "gpu": lambda r: r.gpu,
-        "framework": lambda r: r.framework,
-        "precision": lambda r: r.precision,
-        "suite": lambda r: r.suite,
-        "group": lambda r: r.group,
-        "source": lambda r: facts[r.run_id].source,
-        "memory_kind": lambda r: facts[r.run_id].memory_kind or "",
-        "outcome": lambda r: facts[r.run_id].measured_status,
-        "label": lambda r: labels.get(r.run_id, ""),
-    }
-    split = {r.run_id: degrees(facts[r.run_id]) for r in rows}
+#: Columns of text of the runs, by their names in the page.
+_TEXTS = {name: name for name in ("model", "family", "gpu", "framework", "precision", "suite", "group", "source")}
+_TEXTS |= {"memory_kind": "memory_kind", "outcome": "measured_status"}
+#: Columns of figures.
+_FIGURES = {"measured": "measured_tgs", "measured_gib": "measured_memory_gib", "noise": "rel_std"}
+
+
+def _runs(runs: pd.DataFrame, distinct: Mapping[str, _Distinct]) -> dict[str, Any]:
+    labels = {run: " · ".join(words) for _, members in distinct.values() for run, words in members.items()}
     return {
-        "id": [r.run_id for r in rows],
-        "gpus": [r.gpus for r in rows],
-        "measured": [_rounded(r.measured_tgs) for r in rows],
-        "measured_gib": [_rounded(r.measured_memory_gib) for r in rows],
-        "noise": [_rounded(facts[r.run_id].rel_std) for r in rows],
-        **{name: _coded(map(key, rows)) for name, key in texts.items()},
-        **{k.removeprefix("data_parallel_"): _coded(split[r.run_id][k] for r in rows) for k in DEGREES},
+        "id": runs["run_id"].tolist(),
+        "gpus": runs["gpus"].tolist(),
+        **{name: _rounded(runs[column]) for name, column in _FIGURES.items()},
+        **{name: _coded(runs[column]) for name, column in _TEXTS.items()},
+        "label": _coded(labels.get(run, "") for run in runs["run_id"]),
+        **{
+            key.removeprefix("data_parallel_"): _coded(frame.configured(runs, key, usual).where(runs["complete"], ""))
+            for key, (_, usual) in DEGREES.items()
+        },
     }
 
 
-def _predictor(rows: Iterable[Row], name: str, fits: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
-    by_fit_and_run = {(r.fit, r.run_id): r for r in rows if r.predictor == name}
-    any_fit = [next((by_fit_and_run[f, i] for f in fits if (f, i) in by_fit_and_run), None) for i in ids]
-    held = [by_fit_and_run.get(("heldout", i)) for i in ids]
-    columns: dict[str, Any] = {
-        "status": _coded(r.status if r else "" for r in any_fit),
-        "reason": _coded(r.reason if r else "" for r in any_fit),
-        "assumed": _coded(r.assumed if r else "" for r in any_fit),
-        "gib": [_rounded(r.projected_memory_gib) if r else None for r in any_fit],
-        "low": [_rounded(r.interval_low) if r else None for r in held],
-        "high": [_rounded(r.interval_high) if r else None for r in held],
-        "shares": [_shares(r) if r else None for r in any_fit],
-    }
+def _predictor(rows: pd.DataFrame, fits: Sequence[str], ids: pd.Series[str]) -> dict[str, Any]:
+    """Returns the columns of one predictor, an entry for each of ``ids``."""
+    by_fit = {fit: frame.part(rows, fit=fit).set_index("run_id").reindex(ids) for fit in (*fits, "heldout")}
+    any_fit = rows.drop_duplicates("run_id").set_index("run_id").reindex(ids)
+    columns: dict[str, Any] = {name: _coded(any_fit[name].fillna("")) for name in ("status", "reason", "assumed")}
+    columns["gib"] = _rounded(any_fit["projected_memory_gib"])
+    columns |= {end: _rounded(by_fit["heldout"][f"interval_{end}"]) for end in ("low", "high")}
+    columns["shares"] = [*map(_shares, frame.lines(any_fit[[*BREAKDOWN, "projected_step_seconds"]]))]
     for fit in fits:
-        of_fit = [by_fit_and_run.get((fit, i)) for i in ids]
-        columns[fit] = [_rounded(r.projected_tgs) if r else None for r in of_fit]
-        columns["step " + fit] = [_rounded(r.projected_step_seconds) if r else None for r in of_fit]
+        columns[fit] = _rounded(by_fit[fit]["projected_tgs"])
+        columns["step " + fit] = _rounded(by_fit[fit]["projected_step_seconds"])
     return columns
 
 
-def _shares(row: Row) -> list[int] | None:
+def _shares(row: Any) -> list[int] | None:
     """Returns the thousandths of the step by part; None where a predictor gives no parts."""
-    parts, step = row.breakdown, row.projected_step_seconds
-    if not parts or not step:
+    parts, step = [getattr(row, name) for name in BREAKDOWN], row.projected_step_seconds
+    if all(map(math.isnan, parts)) or math.isnan(step) or not step:
         return None
-    return [round(1000 * parts.get(name, 0.0) / step) for name in BREAKDOWN]
+    return [0 if math.isnan(part) else round(1000 * part / step) for part in parts]
 
 
-def _groups(rows: Sequence[Row], facts: Mapping[str, RunFacts], name: str) -> list[dict[str, Any]]:
-    selected = accuracy.select(rows, name, "heldout")
-    rankings = ranking.group_rankings(frame.of(selected, facts))
-    distinct = _distinguishing(selected, facts)
+def _groups(held: pd.DataFrame, distinct: Mapping[str, _Distinct]) -> list[dict[str, Any]]:
     return [
         {
             "name": g.group,
             "rows": g.rows,
-            "tau": _rounded(g.tau),
-            "regret": _rounded(g.regret),
+            "tau": _short(g.tau),
+            "regret": _short(g.regret),
             "keys": list(distinct[g.group][0]),
             "seen": g.stated,
         }
-        for g in rankings
+        for g in ranking.group_rankings(held)
     ]
 
 
 _Distinct = tuple[tuple[str, ...], dict[str, tuple[str, ...]]]
 
 
-def _distinguishing(rows: Iterable[Row], facts: Mapping[str, RunFacts]) -> dict[str, _Distinct]:
+def _distinguishing(runs: pd.DataFrame) -> dict[str, _Distinct]:
     """Returns by group the keys that distinguish its runs (few; a version last), and their values by run."""
     by_group: dict[str, _Distinct] = {}
-    for group, members in accuracy.by(rows, lambda r: r.group).items():
-        if not group or len(members) < 2:
-            continue
-        configurations = {r.run_id: facts[r.run_id].differs for r in members}
-        keys = dict.fromkeys(key for c in configurations.values() for key in c)
-        differ = [k for k in keys if len({c.get(k, "") for c in configurations.values()}) > 1]
-        shown = tuple(sorted(differ, key=lambda k: k == "version")[:MOST_KEYS])
-        by_group[group] = shown, {i: tuple(_value(c, k) for k in shown) for i, c in configurations.items()}
+    for (group,), members in frame.parts(runs[runs["group"] != ""], ["group"]):
+        differs = members["differs"].tolist()
+        shown = tuple(sorted(ranking.differing(differs), key=lambda key: key == "version")[:MOST_KEYS])
+        values = [tuple(truncate(of.get(key, "unset"), MOST_LETTERS) for key in shown) for of in differs]
+        by_group[group] = shown, dict(zip(members["run_id"], values, strict=True))
     return by_group
 
 
-def _value(configuration: Mapping[str, str], key: str) -> str:
-    return truncate(configuration.get(key, "unset"), MOST_LETTERS)
+def _rounded(figures: Iterable[float]) -> list[float | None]:
+    return [_short(value) for value in figures]
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.{DIGITS}g}")
+def _short(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else float(f"{value:.{DIGITS}g}")
 
 
 def _coded(values: Iterable[str]) -> dict[str, Any]:

@@ -10,9 +10,8 @@ import numpy as np
 
 from harness.contracts import frame
 from harness.contracts.runs import BREAKDOWN
-from harness.report.parallelism import DEGREES, order
 from harness.report.plot import BLUE, GREY, LIGHT, PALE, VERMILION, blank, grid, plain
-from harness.report.spec import NOT_STATED, values
+from harness.report.spec import DEGREES, NOT_STATED, order, values
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,6 @@ from harness.contracts import frame
 from harness.contracts.estimates import publisher
 from harness.contracts.frame import CELL
 from harness.evidence import shelf
-from harness.report.parallelism import DEGREES, order
 from harness.report.table import NONE, Cell, Column, Table, cells, columns, number, percent, signed, table_of
 from harness.score.figures import Figures
 from projector.dataclass import dataclass
@@ -25,6 +24,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOT_STATED = "not stated"
+
+#: Parallel sizes and sharding by recipe key: the name in a report, and the value where a recipe does not state it.
+DEGREES = {
+    "tp": ("TP", "1"),
+    "pp": ("PP", "1"),
+    "ep": ("EP", "1"),
+    "cp": ("CP", "1"),
+    "data_parallel_sharding": ("data-parallel sharding", "framework's own"),
+}
 
 
 def yes_no(value: object) -> str:
@@ -201,6 +209,11 @@ def stacked(titles: Sequence[str], parts: Iterable[tuple[tuple[str, ...], Table]
     return replace(
         tables[0][1], columns=columns, rows=tuple((*words, *row) for words, part in tables for row in part.rows)
     )
+
+
+def order(value: str) -> tuple[int, str]:
+    """Returns a sort key: degrees by size, then words by the alphabet."""
+    return (int(value), "") if value.isdecimal() else (1 << 30, value)
 
 
 def _place(key: Sequence[str], spec: Spec) -> tuple[tuple[int, str], ...]:

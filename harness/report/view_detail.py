@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
-from harness.report.parallelism import DEGREES
-from harness.report.spec import NOT_STATED, SPECS, table, tabled
+from harness.report.spec import DEGREES, NOT_STATED, SPECS, table, tabled
 from harness.report.table import Column, Table
 from harness.score import accuracy
 from projector.io.rows import grouped

@@ -4,15 +4,18 @@ measured."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from harness.contracts.results import Evaluation, Row, unique
+from harness.contracts import frame
+from harness.contracts.results import Evaluation
 from harness.contracts.runs import BREAKDOWN
 from harness.report.spec import tabled
 from harness.report.table import Table
-from harness.score import accuracy
-from projector.dataclass import dataclass
 from projector.io.table import factor, rate
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Most runs for which every one is shown.
 FEW = 20
@@ -22,25 +25,9 @@ LETTERS = dict(zip(BREAKDOWN, "CHBtecpdO.", strict=True))
 _WORDS = ("compute", "host", "bubble", "TP", "EP", "CP", "PP", "DP", "optimizer", "other")
 
 
-@dataclass(frozen=True, slots=True)
-class _Expected:
-    """The expected tokens/s/GPU; ``half``: the half width of the interval, a share."""
-
-    middle: float | None = None
-    half: float | None = None
-
-    def __str__(self) -> str:
-        return rate(self.middle) + ("" if self.half is None else f" {factor(math.log1p(self.half))}")
-
-    def holds(self, measured: float | None) -> bool | None:
-        if measured is None or self.middle is None or self.half is None:
-            return None
-        return self.middle / (1 + self.half) <= measured <= self.middle * (1 + self.half)
-
-
-def bar(row: Row) -> str:
+def bar(row: Any) -> str:
     """Returns the exposed parts of a step, one letter for each twelfth of it; empty where the predictor gives no parts."""
-    parts = {name: seconds for name, seconds in row.breakdown.items() if seconds > 0}
+    parts = {name: seconds for name in BREAKDOWN if (seconds := getattr(row, name)) > 0}
     total = math.fsum(parts.values())
     if not total:
         return ""
@@ -52,16 +39,10 @@ def bar(row: Row) -> str:
 
 def few(evaluation: Evaluation, name: str) -> Table:
     """Returns every row of a predictor, measured or not; no rows where there are more than :data:`FEW`."""
-    rows = evaluation.unique_rows
-    chosen = accuracy.select(rows, name, "uncalibrated")
-    chosen = chosen if len(chosen) <= FEW else []
-    expected, lines = _expected(rows, name), []
-    for row in chosen:
-        expectation = expected.get(row.run_id, _Expected())
-        error = expectation.middle / row.measured_tgs - 1.0 if expectation.middle and row.measured_tgs else None
-        cells = {"inside": expectation.holds(row.measured_tgs), "error": error, "step": bar(row) or row.status}
-        lines.append({"row": row, "expected": expectation, **cells})
-    return tabled("few", lines, name=name, legend=_legend(chosen))
+    rows = _beside_expected(evaluation.once, name)
+    lines = list(frame.lines(rows)) if len(rows) <= FEW else []
+    step = lambda row: bar(row) or row.status  # noqa: E731
+    return tabled("few", lines, name=name, legend=_legend(lines), expected=_expected, inside=_inside, step=step)
 
 
 #: The title of a table of figures that their own sources doubt.
@@ -76,42 +57,47 @@ def doubted(items: Iterable[object], title: str = _DOUBTED, *, rates: bool = Fal
 
 def doubted_rows(evaluation: Evaluation, name: str) -> Table:
     """Returns the table of a predictor's doubted rows."""
-    chosen = accuracy.select(unique(evaluation.doubted), name, "uncalibrated")
-    return doubted(chosen, f"{name}: {_DOUBTED[0].lower()}{_DOUBTED[1:]}", rates=True)
+    rows = frame.once(frame.of(evaluation.doubted, evaluation.facts))
+    title = f"{name}: {_DOUBTED[0].lower()}{_DOUBTED[1:]}"
+    return doubted(frame.lines(frame.part(rows, predictor=name, fit="uncalibrated")), title, rates=True)
 
 
-def unmeasured_rows(evaluation: Evaluation, name: str) -> list[Row]:
+def unmeasured_rows(evaluation: Evaluation, name: str) -> list[Any]:
     """Returns the rows of the predictor (uncalibrated) that have a projection and no measurement of anything: cases."""
-    return [
-        row
-        for row in accuracy.select(evaluation.unique_rows, name, "uncalibrated")
-        if row.projected_tgs is not None
-        and row.measured_tgs is None
-        and row.measured_memory_gib is None
-        and evaluation.facts[row.run_id].measured_status != "out-of-memory"
-    ]
+    rows = _beside_expected(evaluation.once, name)
+    measured = rows[["measured_tgs", "measured_memory_gib"]].notna().any(axis=1)
+    case = rows["projected_tgs"].notna() & ~measured & (rows["measured_status"] != "out-of-memory")
+    return list(frame.lines(rows[case]))
 
 
 def unmeasured(evaluation: Evaluation, name: str) -> Table:
     """Returns the table of cases with their projection."""
-    chosen = unmeasured_rows(evaluation, name)
-    expected = _expected(evaluation.unique_rows, name)
-    lines = [{"row": row, "expected": expected.get(row.run_id, _Expected()), "bar": bar(row)} for row in chosen]
-    return tabled("unmeasured", lines, name=name, legend=_legend(chosen))
+    lines = unmeasured_rows(evaluation, name)
+    return tabled("unmeasured", lines, name=name, legend=_legend(lines), expected=_expected, bar=bar)
 
 
-def _expected(rows: Sequence[Row], name: str) -> Mapping[str, _Expected]:
-    """Returns by run the expectation in its held-out row."""
-    return {row.run_id: _expectation(row) for row in accuracy.select(rows, name, "heldout")}
+def _beside_expected(rows: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Returns the uncalibrated rows of a predictor, beside each (``held_…``) what its held-out row expects."""
+    plain, held = (frame.part(rows, predictor=name, fit=fit) for fit in ("uncalibrated", "heldout"))
+    figures = held.set_index("run_id")[["projected_tgs", "interval_low", "interval_high", "error"]]
+    return plain.join(figures.add_prefix("held_"), on="run_id")
 
 
-def _expectation(row: Row) -> _Expected:
-    if row.interval_high is None or not row.projected_tgs:
-        return _Expected(row.projected_tgs)
-    return _Expected(row.projected_tgs, row.interval_high / row.projected_tgs - 1)
+def _expected(row: Any) -> str | None:
+    """Returns the expected tokens/s/GPU, and the factor to either side that its interval reaches."""
+    if math.isnan(row.held_projected_tgs):
+        return None
+    reach = row.held_interval_high / row.held_projected_tgs
+    return rate(row.held_projected_tgs) + ("" if math.isnan(reach) else f" {factor(math.log(reach))}")
 
 
-def _legend(rows: Sequence[Row]) -> str:
+def _inside(row: Any) -> bool | None:
+    """Tells whether the measurement lies in the interval; None where one of the two is missing."""
+    missing = math.isnan(row.measured_tgs) or math.isnan(row.held_interval_high)
+    return None if missing else row.held_interval_low <= row.measured_tgs <= row.held_interval_high
+
+
+def _legend(rows: Sequence[Any]) -> str:
     shown = {letter for row in rows for letter in bar(row)}
     parts = ", ".join(
         f"{letter} {words}" for letter, words in zip(LETTERS.values(), _WORDS, strict=True) if letter in shown

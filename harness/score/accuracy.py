@@ -9,22 +9,17 @@ projected time, and so its error; whether the verdict is right is judged apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.calibrate.weights import macro
 from harness.contracts import frame
-from harness.contracts.results import Row
 from projector.dataclass import dataclass
-from projector.io.rows import grouped
 from projector.memory.verdict import TOO_CLOSE
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,16 +92,6 @@ class Refusal:
     status: str
     reason: str
     run_ids: tuple[str, ...]
-
-
-def select(rows: Iterable[Row], predictor: str, fit: str) -> list[Row]:
-    """Returns the rows of one predictor and fit, in order."""
-    return [r for r in rows if r.predictor == predictor and r.fit == fit]
-
-
-def by(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
-    """Returns the rows by ``key``, keys in order of first appearance."""
-    return grouped((key(row), row) for row in rows)
 
 
 def eligible(rows: pd.DataFrame) -> pd.DataFrame:

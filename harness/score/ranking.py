@@ -177,7 +177,7 @@ def _rank_group(name: str, members: int, rows: Sequence[_Member]) -> GroupRankin
     measured, projected, spread = (np.array(column) for column in list(zip(*rows, strict=True))[3:])
     signs = _signs(measured, spread), _signs(projected, SAME)
     share, pairs = _agreement(*signs)
-    differs = _differs([row.differs for row in rows])
+    differs = differing([row.differs for row in rows])
     unseen = {key for row in rows for key in row.switches}
     return GroupRanking(
         group=name,
@@ -197,7 +197,8 @@ def _rank_group(name: str, members: int, rows: Sequence[_Member]) -> GroupRankin
     )
 
 
-def _differs(configurations: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+def differing(configurations: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    """Returns the keys of configurations of which not all have the same value, in order of first appearance."""
     keys = dict.fromkeys(key for c in configurations for key in c)
     return tuple(k for k in keys if len({c.get(k, "") for c in configurations}) > 1)
 

@@ -14,19 +14,7 @@ from harness.cli import main
 from harness.contracts import frame
 from harness.contracts.results import BASELINE, FITS, Row, RunFacts
 from harness.evaluation.evaluate import Evaluation
-from harness.report import (
-    files,
-    junit,
-    latex,
-    markdown,
-    parallelism,
-    plot,
-    plot_details,
-    post,
-    provenance,
-    publish,
-    view_detail,
-)
+from harness.report import files, junit, latex, markdown, plot, plot_details, post, provenance, publish, view_detail
 from harness.report.table import NONE, Column, Table
 from harness.score import gate
 from tests.harness import plain_rows
@@ -156,15 +144,6 @@ def test_nothing_to_draw_is_no_plot(make_row: Callable[..., Row]) -> None:
 
 
 # Error by parallelism
-
-
-def test_parallelism_of_a_run() -> None:
-    stated = RunFacts(run_id="x", differs={"tp": "8", "data_parallel_sharding": "optim"})
-    assert parallelism.degrees(stated) == {
-        "tp": "8", "pp": "1", "ep": "1", "cp": "1", "data_parallel_sharding": "optim",
-    }  # fmt: skip
-    assert set(parallelism.degrees(RunFacts(run_id="x", complete=False)).values()) == {""}
-    assert sorted(["optim", "16", "2", "none"], key=parallelism.order) == ["2", "16", "none", "optim"]
 
 
 def test_the_table_by_parallelism_orders_degrees_by_size(evaluation: Evaluation) -> None:

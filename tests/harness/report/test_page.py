@@ -61,15 +61,12 @@ def test_the_first_screen_says_how_good_it_is(look: Any, evaluation: Evaluation)
 
 
 def test_the_heat_map_holds_the_mean_error_of_every_cell(look: Any, evaluation: Evaluation) -> None:
-    held = [r for r in accuracy.select(evaluation.rows, "simulate", "heldout") if r.error is not None]
-    cells = accuracy.by(held, lambda r: (r.gpu, r.family))
+    held = frame.part(evaluation.frame, predictor="simulate", fit="heldout").dropna(subset=["error"])
     with look() as sight:
         found = sight.js("probe.heat()")
         shown = {(gpu, family): (error, rows) for gpu, family, error, rows in found}
-        want = {
-            key: (f"{100 * sum(abs(r.error or 0) for r in m) / len(m):.0f}", str(len(m))) for key, m in cells.items()
-        }
-        assert shown == want
+        cells = held["error"].abs().groupby([held["gpu"], held["family"]])
+        assert shown == {key: (f"{100 * errors.mean():.0f}", str(len(errors))) for key, errors in cells}
         # Each step of the scale is darker than the one before: it is told apart without colours.
         light = sight.js("probe.steps()")
         assert light == sorted(light, reverse=True)

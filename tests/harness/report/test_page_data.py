@@ -17,7 +17,7 @@ from harness.report.pictures import Picture, drawn
 from harness.report.plot import blank, plain
 from harness.report.table import Column, Report, Table
 from harness.report.verdict import verdict
-from harness.score import accuracy, ranking
+from harness.score import ranking
 from projector.io import code
 
 
@@ -35,7 +35,7 @@ def test_the_payload_is_small_and_cannot_end_its_element(evaluation: Evaluation)
 def test_the_payload_holds_what_the_rows_hold(evaluation: Evaluation) -> None:
     data = json.loads(payload.dumps(payload.build(evaluation)))
     simulate = data["predictors"]["simulate"]
-    held = accuracy.select(evaluation.rows, "simulate", "heldout")
+    held = [row for row in evaluation.rows if (row.predictor, row.fit) == ("simulate", "heldout")]
     assert data["runs"]["id"] == [r.run_id for r in held]
     for at, row in enumerate(held):
         assert simulate["heldout"][at] == (
