@@ -17,7 +17,7 @@ from harness.predictors.protocol import Predictor
 from projector import posterior
 from projector.dataclass import dataclass
 from projector.effects import Facts
-from projector.errors import InputError, Problem, raise_all
+from projector.errors import InputError, Problem
 from projector.io import csv_file
 from projector.io.files import read_text, write_whole
 
@@ -79,8 +79,6 @@ class Look:
 
 
 _COLUMNS = tuple(f.name for f in fields(Look))
-_FIGURES = frozenset(("measured", "projected", "expected", "low", "high", "error", "law"))
-_NEEDED = ("measured", "projected", "error")
 DIGITS = 6
 
 
@@ -142,22 +140,7 @@ def read(path: Path) -> list[Look]:
     columns, rows = csv_file.read(path, "a file that `harness first-look` wrote")
     if columns != _COLUMNS:
         raise InputError([Problem(str(path), "", ",".join(columns), ",".join(_COLUMNS))])
-    looks: list[Look] = []
-    problems: list[Problem] = []
-    for number, cells in enumerate(rows, start=2):
-        values: dict[str, object] = {}
-        for name in _COLUMNS:
-            text = cells[name] or ""
-            if name not in _FIGURES:
-                values[name] = csvcell.plain(text)
-                continue
-            try:
-                values[name] = float(text) if text or name in _NEEDED else 0.0 if name == "law" else None
-            except ValueError:
-                problems.append(Problem(str(path), f"line {number}, {name}", text, "a number"))
-        looks.append(Look(**values))  # type: ignore[arg-type]
-    raise_all(problems)
-    return looks
+    return csvcell.parsed(Look, rows, str(path))
 
 
 def append(path: Path, looks: Sequence[Look]) -> None:

@@ -8,6 +8,13 @@ tab or a carriage return before one (OWASP, "CSV injection"). Numbers are writte
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar
+
+from projector.errors import Problem, raise_all
+
+T = TypeVar("T")
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _SHIELDED = re.compile(r"'+[=+\-@\t\r]")
@@ -21,3 +28,24 @@ def shielded(value: object) -> object:
 def plain(text: str) -> str:
     """Returns the text that :func:`shielded` was given."""
     return text[1:] if text.startswith("'") and _SHIELDED.match(text) else text
+
+
+def parsed(kind: type[T], rows: Iterable[Mapping[str, str | None]], where: str) -> list[T]:
+    """Returns an object of the dataclass ``kind``, whose fields are texts and figures, for each row; the cell of a figure
+    that has a usual value may be empty. Raises :class:`InputError` with every cell that is none."""
+    made, problems = [], list[Problem]()
+    for line, cells in enumerate(rows, start=2):
+        values: dict[str, Any] = {}
+        for column in fields(kind):  # type: ignore[arg-type]
+            text = cells.get(column.name) or ""
+            try:
+                if column.type == "str":
+                    values[column.name] = plain(text)
+                elif text or column.default is MISSING:
+                    values[column.name] = int(text) if column.type == "int" else float(text)
+            except ValueError:
+                problems.append(Problem(where, f"line {line}, {column.name}", text, f"a figure ({column.type})"))
+        if not problems:
+            made.append(kind(**values))
+    raise_all(problems)
+    return made

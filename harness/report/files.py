@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,31 +113,7 @@ def rows(path: Path) -> tuple[Row, ...]:
         raise InputError(
             [Problem(str(path), name, "no such column", "the columns of a results.csv") for name in missing]
         )
-    parsed, problems = [], []
-    for line, cells in enumerate(lines, start=2):
-        row, wrong = _row(cells, str(path), line)
-        parsed.append(row)
-        problems += wrong
-    raise_all(problems)
-    return tuple(row for row in parsed if row is not None and row.fit not in GONE)
-
-
-def _row(cells: Mapping[str, str | None], where: str, line: int) -> tuple[Row | None, list[Problem]]:
-    values: dict[str, Any] = {}
-    problems = []
-    for column in fields(Row):
-        text, kind = cells.get(column.name) or "", str(column.type)
-        try:
-            values[column.name] = csvcell.plain(text) if kind == "str" else _figure(text, kind)
-        except ValueError:
-            problems.append(Problem(where, f"line {line}, {column.name}", text, f"a figure ({kind})"))
-    return (None if problems else Row(**values)), problems
-
-
-def _figure(text: str, kind: str) -> float | int | None:
-    if not text and "None" in kind:
-        return None
-    return int(text) if kind == "int" else float(text)
+    return tuple(row for row in csvcell.parsed(Row, lines, str(path)) if row.fit not in GONE)
 
 
 def _problems(saved: Saved, where: str) -> list[Problem]:
