@@ -4,7 +4,7 @@ Markdown appended to the file that ``GITHUB_STEP_SUMMARY`` names becomes the sum
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,9 @@ MOST_COMMENT = 65_536
 MARK = "<!-- projector: training speed -->"  # finds the earlier comment, which the new one replaces
 # Rows of a table on the page: longer tables are for the report files.
 MOST_ROWS = 40
+# Marks that would end the message of a workflow command, and those that would end a property of it.
+_DATA = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_PROPERTY = _DATA | str.maketrans({":": "%3A", ",": "%2C"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Annotation:
 
     def __str__(self) -> str:
         """Returns the workflow command, on one line whatever the texts hold."""
-        return f"::{self.level} title={_property(self.title)}::{_data(self.message)}"
+        return f"::{self.level} title={self.title.translate(_PROPERTY)}::{self.message.translate(_DATA)}"
 
 
 def wanted(environment: Mapping[str, str]) -> bool:
@@ -62,24 +65,14 @@ def annotate(
 _TitleAndMessage = tuple[str, str]
 
 
-def _drifted(drift: Drift) -> list[_TitleAndMessage]:
-    annotations = [
-        ("projection lost", f"{run}: {predictor} projected it before and does not now") for predictor, run in drift.lost
-    ]
-    if not drift.may_remove:
-        annotations += [
-            ("projection removed", f"{run}: {predictor} projected it before; it is no longer in the suite")
-            for predictor, run in drift.removed
-        ]
-    larger_errors = [
-        (
-            "projection broken",
-            f"{m.run_id}: {m.metric} error of {m.predictor} was {signed(m.before)}, is {signed(m.after)}"
-            f" ({100 * m.growth:.1f} points more)",
-        )
-        for m in drift.broken
-    ]
-    return annotations + larger_errors
+def _drifted(drift: Drift) -> Iterator[_TitleAndMessage]:
+    for predictor, run in drift.lost:
+        yield "projection lost", f"{run}: {predictor} projected it before and does not now"
+    for predictor, run in () if drift.may_remove else drift.removed:
+        yield "projection removed", f"{run}: {predictor} projected it before; it is no longer in the suite"
+    for m in drift.broken:
+        error = f"{m.metric} error of {m.predictor} was {signed(m.before)}, is {signed(m.after)}"
+        yield "projection broken", f"{m.run_id}: {error} ({100 * m.growth:.1f} points more)"
 
 
 def _at_most(annotations: list[_TitleAndMessage]) -> list[_TitleAndMessage]:
@@ -123,19 +116,3 @@ def _short(table: Table) -> Table:
 
 def _size(text: str) -> int:
     return len(text.encode())
-
-
-def _data(text: str) -> str:
-    """Escapes the message of a workflow command: per cent first, or it would escape the escapes."""
-    return _escaped(text, (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")))
-
-
-def _property(text: str) -> str:
-    """Escapes a property of a workflow command, which colon and comma would end."""
-    return _escaped(_data(text), ((":", "%3A"), (",", "%2C")))
-
-
-def _escaped(text: str, marks: Iterable[tuple[str, str]]) -> str:
-    for mark, code in marks:
-        text = text.replace(mark, code)
-    return text

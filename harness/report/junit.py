@@ -7,6 +7,7 @@ that cannot be projected, or that its source doubts, is skipped with the reason;
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -96,6 +97,4 @@ def _row_text(row: Row) -> str:
 
 def _legal(text: str) -> str:
     """Returns ``text`` without the characters that XML 1.0 cannot hold (section 2.2)."""
-    return "".join(
-        c for c in text if c in "\t\n\r" or " " <= c <= "\ud7ff" or "\ue000" <= c <= "\ufffd" or c > "\uffff"
-    )
+    return re.sub(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", text)

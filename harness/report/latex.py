@@ -7,35 +7,36 @@ from collections.abc import Iterator, Sequence
 
 from harness.report.table import NONE, Table
 
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "%": r"\%",
-    "#": r"\#",
-    "_": r"\_",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': "{''}",
-    "−": "$-$",
-    "–": "--",
-    "—": "---",
-    "…": r"\ldots{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "·": r"$\cdot$",
-    "≤": r"$\le$",
-    "≥": r"$\ge$",
-    "µ": r"$\mu$",
-    "\u00a0": "~",
-    "\u2009": r"\,",
-}
-_MARKS = re.compile("|".join(map(re.escape, _SPECIAL)))
+_SPECIAL = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "{": r"\{",
+        "}": r"\}",
+        "$": r"\$",
+        "&": r"\&",
+        "%": r"\%",
+        "#": r"\#",
+        "_": r"\_",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': "{''}",
+        "−": "$-$",
+        "–": "--",
+        "—": "---",
+        "…": r"\ldots{}",
+        "±": r"$\pm$",
+        "×": r"$\times$",
+        "·": r"$\cdot$",
+        "≤": r"$\le$",
+        "≥": r"$\ge$",
+        "µ": r"$\mu$",
+        "\u00a0": "~",
+        "\u2009": r"\,",
+    }
+)
 # A figure with its sign and unit: the minus is one of mathematics, the space before per cent a thin one.
 _FIGURE = re.compile(r"^([+-])?(\d[\d.]*)( %)?$")
 
@@ -48,20 +49,13 @@ def render(tables: Sequence[Table], label: str = "accuracy") -> str:
 
 def _table(table: Table, label: str) -> Iterator[str]:
     caption = escape(table.title) + "." + (f" {escape(table.note)}" if table.note else "")
-    yield r"\begin{table}[t]"
-    yield r"\centering\small"
-    yield rf"\caption{{{caption}}}"
-    yield rf"\label{{tab:{label}}}"
-    yield rf"\begin{{tabular}}{{@{{}}{''.join('r' if c.numeric else 'l' for c in table.columns)}@{{}}}}"
-    yield r"\toprule"
-    yield _row([escape(c.title) for c in table.columns])
-    yield r"\midrule"
+    flush = "".join("r" if c.numeric else "l" for c in table.columns)
+    yield from (r"\begin{table}[t]", r"\centering\small", rf"\caption{{{caption}}}", rf"\label{{tab:{label}}}")
+    yield from (rf"\begin{{tabular}}{{@{{}}{flush}@{{}}}}", r"\toprule")
+    yield from (_row([escape(c.title) for c in table.columns]), r"\midrule")
     for row in table.rows:
         yield _row([_cell(v, c.numeric) for v, c in zip(row, table.columns, strict=True)])
-    yield r"\bottomrule"
-    yield r"\end{tabular}"
-    yield r"\end{table}"
-    yield ""
+    yield from (r"\bottomrule", r"\end{tabular}", r"\end{table}", "")
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -81,4 +75,4 @@ def _cell(text: str, numeric: bool) -> str:
 def escape(text: str) -> str:
     """Returns ``text`` as LaTeX prints it literally; line breaks become spaces, other control characters vanish."""
     flat = "".join(c if c.isprintable() or c == "\u00a0" else " " if c in "\n\r\t" else "" for c in text)
-    return _MARKS.sub(lambda mark: _SPECIAL[mark[0]], flat)
+    return flat.translate(_SPECIAL)

@@ -14,28 +14,16 @@ def render(report: Report, plots: Mapping[str, str] | None = None) -> str:
 
 
 def _lines(report: Report, plots: Mapping[str, str]) -> Iterator[str]:
-    yield f"# {report.title}"
-    yield ""
-    for line in report.lines:
-        yield f"- {escape(line)}"
+    yield from (f"# {report.title}", "", *(f"- {escape(line)}" for line in report.lines))
     if report.gate:
-        yield ""
-        yield "## Gate (held out)"
-        yield ""
-        yield from (f"- {_gate(line)}" for line in report.gate)
+        yield from ("", "## Gate (held out)", "", *(f"- {_gate(line)}" for line in report.gate))
     for caption, name in plots.items():
-        yield ""
-        yield f"![{caption}]({name})"
+        yield from ("", f"![{caption}]({name})")
     for table in report.tables:
-        yield ""
-        yield f"## {table.title}"
-        yield ""
-        yield from table_lines(table)
+        yield from ("", f"## {table.title}", "", *table_lines(table))
     if report.provenance:
-        yield ""
-        yield "## Provenance (inputs with their SHA-256)"
-        yield ""
-        yield from (f"- {name}: `{value}`" for name, value in report.provenance)
+        origin = (f"- {name}: `{value}`" for name, value in report.provenance)
+        yield from ("", "## Provenance (inputs with their SHA-256)", "", *origin)
 
 
 def _gate(line: str) -> str:
@@ -49,8 +37,7 @@ def table_lines(table: Table) -> Iterator[str]:
     yield _row(["---:" if c.numeric else "---" for c in table.columns], marked=True)
     yield from (_row(row) for row in table.rows)
     if table.note:
-        yield ""
-        yield escape(table.note)
+        yield from ("", escape(table.note))
 
 
 def _row(cells: Sequence[str], *, marked: bool = False) -> str:

@@ -52,9 +52,6 @@ class Guarded:
         for line in lines:
             self.write(line)
 
-    def flush(self) -> None:
-        self.stream.flush()
-
     def __getattr__(self, name: str) -> object:
         return cast(object, getattr(self.stream, name))
 

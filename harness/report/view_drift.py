@@ -72,9 +72,8 @@ def causes(drift: Drift) -> Iterator[str]:
     """Yields one line for every row that fails."""
     for predictor, run in drift.lost:
         yield f"FAIL {run}, {predictor}: projected before, not now ({drift.reasons.get((predictor, run), '')})"
-    if not drift.may_remove:
-        for predictor, run in drift.removed:
-            yield f"FAIL {run}, {predictor}: projected before, no longer in the suite (--allow-removed accepts it)"
+    for predictor, run in () if drift.may_remove else drift.removed:
+        yield f"FAIL {run}, {predictor}: projected before, no longer in the suite (--allow-removed accepts it)"
     for m in drift.broken:
         yield (
             f"FAIL {m.run_id}, {m.predictor}: {m.metric} error {signed(m.before)} before, {signed(m.after)} now:"
