@@ -103,17 +103,10 @@ def _write(folder: Path, report: Report, saved: files.Saved, jobs: int, judged: 
     rows = unique(saved.evaluation.every)
     whole = publish.report_of(saved, (), "Projection accuracy over all measured runs")
     brief = publish.brief(whole)
-    linked = {}
-    plots = [
-        p
-        for name in saved.evaluation.predictors
-        if name != BASELINE
-        for p in publish.main_plots(saved.evaluation, name)
-    ]
-    for picture, images in zip(plots, pictures.drawn(plots, saved.evaluation.once, jobs, _DOTS_PER_INCH), strict=True):
-        for kind, data in images.items():
-            write_whole(folder / picture.file(kind), data)
-            linked[picture.caption] = picture.file(kind)
+    names = [name for name in saved.evaluation.predictors if name != BASELINE]
+    plots = [picture for name in names for picture in publish.main_plots(saved.evaluation, name)]
+    drawn_plots = pictures.written(folder, plots, saved.evaluation.once, jobs, _DOTS_PER_INCH)
+    linked = {picture.caption: picture.file("png") for picture in drawn_plots}
     write_whole(folder / "figures.md", markdown.render(report))
     write_whole(folder / "accuracy.md", markdown.render(brief, linked))
     write_whole(folder / "accuracy.html", publish.page(brief, saved))
@@ -139,12 +132,8 @@ def _write(folder: Path, report: Report, saved: files.Saved, jobs: int, judged: 
 
 def _write_post(folder: Path, saved: files.Saved, jobs: int) -> None:
     """Writes the article and its plots, without the facts that differ from one machine and commit to the next."""
-    drawn = []
     plots = publish.post_plots(saved.evaluation)
-    for picture, images in zip(plots, pictures.drawn(plots, saved.evaluation.once, jobs, _DOTS_PER_INCH), strict=True):
-        for kind, data in images.items():
-            write_whole(folder / picture.file(kind), data)
-            drawn.append(picture)
+    drawn = pictures.written(folder, plots, saved.evaluation.once, jobs, _DOTS_PER_INCH)
     stable = replace(saved, provenance={"inputs": saved.provenance.get("inputs", {})})
     title = Report(title="How far off are projections of training speed?")
     write_whole(folder / "post.md", publish.article(title, stable, drawn))

@@ -8,10 +8,12 @@ import sys
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from multiprocessing import get_context
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.disk_cache import CachedValues
 from projector.dataclass import dataclass
+from projector.io.files import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,6 +50,18 @@ class Picture:
         return {} if figure is None else {kind: writers[kind](figure) for kind in self.kinds}
 
 
+def written(
+    folder: Path, pictures: Sequence[Picture], rows: pd.DataFrame, jobs: int = 1, dots_per_inch: int = DOTS_PER_INCH
+) -> list[Picture]:
+    """Writes the files of each picture, as :func:`drawn`, and returns the pictures that have something to show."""
+    shown = []
+    for picture, images in zip(pictures, drawn(pictures, rows, jobs, dots_per_inch), strict=True):
+        for kind, data in images.items():
+            write_whole(folder / picture.file(kind), data)
+        shown += [picture] if images else []
+    return shown
+
+
 def drawn(
     pictures: Sequence[Picture], rows: pd.DataFrame, jobs: int = 1, dots_per_inch: int = DOTS_PER_INCH
 ) -> list[dict[str, bytes]]:
@@ -73,15 +87,12 @@ def _drawn(pictures: Sequence[Picture], jobs: int, dots_per_inch: int) -> list[d
     import matplotlib.backends.backend_agg
     import matplotlib.figure  # noqa: F401  (once, for all copies)
 
-    with ProcessPoolExecutor(jobs, get_context("fork"), _begin, (pictures,)) as pool:
+    _PICTURES[:] = pictures
+    with ProcessPoolExecutor(jobs, get_context("fork")) as pool:
         return list(pool.map(_drawn_at, range(len(pictures)), repeat(dots_per_inch)))
 
 
-_PICTURES: list[Picture] = []
-
-
-def _begin(pictures: Sequence[Picture]) -> None:
-    _PICTURES[:] = pictures
+_PICTURES: list[Picture] = []  # what a forked process finds
 
 
 def _drawn_at(place: int, dots_per_inch: int) -> dict[str, bytes]:

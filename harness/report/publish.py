@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from projector.errors import Problem, nearest
 from projector.io.files import write_whole
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 #: The ends of titles of tables with one line a run.
 ROW_BY_ROW = ("every row", "every refusal", "run by run (held out)")
@@ -93,7 +93,7 @@ def write_reports(folder: Path, report: Report, saved: files.Saved, formats: Col
     whole = replace(report, provenance=provenance.whole(saved.provenance))
     plots = _pictures(folder, evaluation, formats, jobs)
     if "md" in formats:
-        shown = {p.caption: p.file("png" if "png" in p.kinds else "svg") for p in plots if p.kinds and not p.dark}
+        shown = {p.caption: p.file(p.kinds[0]) for p in plots if not p.dark}
         write_whole(folder / "report.md", markdown.render(brief(whole), shown))
     if "md" in formats or "post" in formats:
         write_whole(folder / "post.md", article(report, saved, plots))
@@ -107,7 +107,7 @@ def write_reports(folder: Path, report: Report, saved: files.Saved, formats: Col
 
 def article(report: Report, saved: files.Saved, plots: Iterable[Picture]) -> str:
     """Returns the text of ``post.md`` with the light pictures."""
-    known = {p.stem: p.file("png" if "png" in p.kinds else "svg") for p in plots if p.kinds and not p.dark}
+    known = {p.stem: p.file(p.kinds[0]) for p in plots if not p.dark}
     shown = {name: known[f"post-{name}"] for name in PLOTS if f"post-{name}" in known}
     return post.render(saved.evaluation, report.title, report.gate, saved.provenance, shown)
 
@@ -121,12 +121,7 @@ def _pictures(folder: Path, evaluation: Evaluation, formats: Collection[str], jo
         asked += [replace(p, kinds=("png", "svg")) for p in post_plots(evaluation)]
     elif kinds:
         asked += [replace(p, kinds=kinds) for p in post_plots(evaluation) if not p.dark]
-    shown = []
-    for picture, drawn in zip(asked, pictures.drawn(asked, evaluation.once, jobs), strict=True):
-        for kind, data in drawn.items():
-            write_whole(folder / picture.file(kind), data)
-        shown += [picture] if drawn else []
-    return shown
+    return pictures.written(folder, asked, evaluation.once, jobs)
 
 
 def _plots(evaluation: Evaluation) -> list[Picture]:
@@ -150,31 +145,26 @@ def main_plots(evaluation: Evaluation, name: str) -> list[Picture]:
 def _detail_plots(evaluation: Evaluation, name: str) -> list[Picture]:
     from harness.report import plot_details as details
 
-    title = f"{name}, held out"
     held, raw = (frame.part(evaluation.once, predictor=name, fit=fit) for fit in ("heldout", "uncalibrated"))
-    plots: tuple[tuple[str, str, Callable[[], Figure | None]], ...] = (
-        (
-            "parallelism",
-            "error by parallelism and framework",
-            lambda: details.errors_by_parallelism(held, f"{title}: parallelism"),
-        ),
-        ("memory", "projected over measured memory", lambda: details.memory(raw, f"{name}: memory")),
-        ("steps", "parts of the step by model", lambda: details.steps(raw, f"{name}: where the projected step goes")),
+    apart = partial(details.errors_by_parallelism, held, f"{name}, held out: parallelism")
+    memory, steps = (
+        partial(draw, raw, f"{name}: {title}")
+        for draw, title in ((details.memory, "memory"), (details.steps, "where the projected step goes"))
     )
-    return [Picture(f"{name}-{stem}", f"{name}: {caption}", draw) for stem, caption, draw in plots]
+    return [
+        Picture(f"{name}-parallelism", f"{name}: error by parallelism and framework", apart),
+        Picture(f"{name}-memory", f"{name}: projected over measured memory", memory),
+        Picture(f"{name}-steps", f"{name}: parts of the step by model", steps),
+    ]
 
 
 def post_plots(evaluation: Evaluation) -> list[Picture]:
     """Returns the plots of the post, light and dark."""
-    from harness.report import plot_details, plot_post
+    from harness.report.plot_details import orders
+    from harness.report.plot_post import hero, sources, what_if
 
     held = frame.part(evaluation.once, predictor=main(evaluation), fit="heldout")
-    draw = {
-        "hero": plot_post.hero,
-        "sources": plot_post.sources,
-        "what-if": plot_post.what_if,
-        "orders": plot_details.orders,
-    }
+    draw = {"hero": hero, "sources": sources, "what-if": what_if, "orders": orders}
     return [
         Picture(f"post-{name}{end}", f"{PLOTS[name]}{' (dark)' if end else ''}", partial(draw[name], held, theme))
         for end, theme in THEMES.items()
