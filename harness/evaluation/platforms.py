@@ -7,7 +7,6 @@ the dense peak of the row's precision, whatever its source divided by.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from harness.score.ranking import NOISE
 from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.hardware import catalogue
+from projector.io.rows import grouped
 from projector.workload.parameters import count
 
 #: Share of its projection below which a row is marked: no model here errs by so much on a run that is set up well.
@@ -80,6 +80,15 @@ class Rated:
         return self.tflops / self.dense if self.tflops and self.dense else None
 
     @property
+    def all_tflops(self) -> float | None:
+        return self.tflops * self.run.gpus if self.tflops else None
+
+    @property
+    def of_sparse(self) -> float | None:
+        """Returns the share of the larger peak; None where there is none."""
+        return self.tflops / self.sparse if self.tflops and self.sparse else None
+
+    @property
     def grade(self) -> str:
         """Returns the grade of the row's utilisation; empty where the utilisation is not known."""
         used = self.utilisation
@@ -88,9 +97,7 @@ class Rated:
     @property
     def against_sparse(self) -> bool:
         """Tells whether the source divided by the larger peak, that of sparse products."""
-        if self.stated is None or self.sparse is None or self.tflops is None:
-            return False
-        return abs(self.stated * self.sparse / self.tflops - 1.0) < _CLOSE
+        return bool(self.stated and self.of_sparse and abs(self.stated / self.of_sparse - 1.0) < _CLOSE)
 
     @property
     def share(self) -> float | None:
@@ -158,6 +165,11 @@ def peaks(rows: Iterable[Rated]) -> list[Rated]:
     return sorted(best.values(), key=lambda row: -row.tokens)
 
 
+def best_of_gpus(best: Sequence[Rated]) -> list[Rated]:
+    """Returns the best of each device among ``best`` rows, which stand in order of their rates."""
+    return [rows[0] for rows in grouped((row.run.gpu, row) for row in best).values()]
+
+
 def unfair(first: Rated, other: Rated) -> tuple[str, ...]:
     """Returns why two rows must not be called faster and slower, in words; empty where they did the same work."""
     reasons = [] if first.model == other.model else [f"model {first.model} against {other.model}"]
@@ -188,13 +200,8 @@ class Alike:
 
 def alike(rows: Iterable[Rated]) -> list[Alike]:
     """Returns, for each job, the largest sets of rows by different strategies whose rates lie within noise."""
-    jobs: dict[tuple[object, ...], list[Rated]] = defaultdict(list)
-    for row in rows:
-        recipe = row.run.recipe
-        work = (recipe.global_batch_size, recipe.seq_length, recipe.precision) if recipe else ("?",)
-        jobs[(*row.key, row.run.gpus, row.run.stack.framework, *work)].append(row)
     groups = []
-    for job in jobs.values():
+    for job in grouped((_job(row), row) for row in rows).values():
         ordered = sorted(job, key=lambda row: row.tgs)
         start = 0
         while start < len(ordered):
@@ -206,6 +213,12 @@ def alike(rows: Iterable[Rated]) -> list[Alike]:
                 groups.append(_alike(together))
             start = end + 1
     return groups
+
+
+def _job(row: Rated) -> tuple[object, ...]:
+    recipe = row.run.recipe
+    work = (recipe.global_batch_size, recipe.seq_length, recipe.precision) if recipe else ("?",)
+    return (*row.key, row.run.gpus, row.run.stack.framework, *work)
 
 
 def _layout(row: Rated) -> tuple[object, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.compare.side import Side
@@ -47,6 +47,18 @@ def empty(axes: Any, text: str) -> None:
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY, fontsize=9)
     axes.set_xticks([])
     axes.set_yticks([])
+
+
+def having(
+    axes: Any, found: Sequence[RunMark], has: Callable[[Side], object], title: str, lacking: str, nothing: str
+) -> list[RunMark]:
+    """Returns the runs that a panel can show. Its title names the others and what they lack; ``nothing`` stands in a
+    panel without runs."""
+    known = [look for look in found if has(look.side)]
+    axes.set_title(f"{title}{without([look for look in found if look not in known], lacking)}")
+    if not known:
+        empty(axes, nothing)
+    return known
 
 
 def without(found: Sequence[RunMark], what: str) -> str:

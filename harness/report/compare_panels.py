@@ -7,30 +7,28 @@ from typing import Any
 
 import numpy as np
 
+from harness.compare.side import Side
 from harness.compare.verdict import interval
-from harness.report.compare_marks import MOST_POINTS, RunMark, empty, without
+from harness.report.compare_marks import MOST_POINTS, RunMark, empty, having, without
 from harness.report.plot import GREY
 
 _MOST_PARTS = 8
+_WHOLE = "whole configuration"
 _LEAST_PART = 0.002  # least share of the longest bar: a shorter bar is not seen
 
 
 def _bars(axes: Any, found: Sequence[RunMark], values: Sequence[float], texts: Sequence[str]) -> None:
     places = range(len(found))
-    axes.bar(places, values, color=[look.colour for look in found], width=0.6, alpha=0.85)
-    for place, value, text in zip(places, values, texts, strict=True):
-        axes.annotate(
-            text, (place, value), xytext=(0, 4), textcoords="offset points", ha="center", va="bottom", fontsize=8
-        )
+    bars = axes.bar(places, values, color=[look.colour for look in found], width=0.6, alpha=0.85)
+    axes.bar_label(bars, texts, padding=4, fontsize=8)
     axes.set_xticks(list(places), [look.letter for look in found])
     axes.margins(y=0.16)
 
 
 def rate(axes: Any, shown: Sequence[RunMark]) -> None:
-    known = [look for look in shown if look.side.tgs]
-    axes.set_title(f"tokens/s/GPU, 90 % interval{without([k for k in shown if not k.side.tgs], 'TGS')}")
+    nothing = "no run says its batch, sequence and GPUs"
+    known = having(axes, shown, lambda side: side.tgs, "tokens/s/GPU, 90 % interval", "TGS", nothing)
     if not known:
-        empty(axes, "no run says its batch, sequence and GPUs")
         return
     values = [look.side.tgs or 0.0 for look in known]
     _bars(axes, known, values, [f"{value:,.0f}" for value in values])
@@ -43,10 +41,9 @@ def rate(axes: Any, shown: Sequence[RunMark]) -> None:
 
 def memory(axes: Any, found: Sequence[RunMark]) -> None:
     """Draws one bar for each kind of peak memory that a run states, with the GPU's memory as a line above."""
-    known = [look for look in found if look.side.memory]
-    axes.set_title(f"peak memory, line = the GPU's{without([k for k in found if not k.side.memory], 'memory')}")
+    title, nothing = "peak memory, line = the GPU's", "no run states its memory"
+    known = having(axes, found, lambda side: side.memory, title, "memory", nothing)
     if not known:
-        empty(axes, "no run states its memory")
         return
     bars = [(look, kind, gib) for look in known for kind, gib in sorted(look.side.memory.items(), key=lambda i: -i[1])]
     _bars(axes, [look for look, _, _ in bars], [gib for _, _, gib in bars], [f"{gib:.1f}" for _, _, gib in bars])
@@ -59,11 +56,10 @@ def memory(axes: Any, found: Sequence[RunMark]) -> None:
 
 def tflops(axes: Any, shown: Sequence[RunMark]) -> None:
     """Draws the TFLOP/s of one GPU, with tokens/s/GPU below the run's letter."""
-    known = [look for look in shown if look.side.tflops]
-    if not known:
+    if not any(look.side.tflops for look in shown):
         rate(axes, shown)
         return
-    axes.set_title(f"TFLOP/s/GPU, tokens/s/GPU{without([k for k in shown if not k.side.tflops], 'configuration')}")
+    known = having(axes, shown, lambda side: side.tflops, "TFLOP/s/GPU, tokens/s/GPU", "configuration", "")
     values = [look.side.tflops or 0.0 for look in known]
     _bars(axes, known, values, [f"{value:,.0f}" for value in values])
     axes.set_xticks(range(len(known)), [f"{look.letter}\n{look.side.tgs or 0:,.0f}" for look in known])
@@ -105,15 +101,14 @@ def _lines(axes: Any, found: Sequence[RunMark], what: str, values: Mapping[str, 
 def breakdown(axes: Any, found: Sequence[RunMark]) -> None:
     """Draws bars by part: the runs' own timers, unless more of the runs can be projected than have timers."""
     timed = sum(bool(look.side.timers) for look in found) >= max(sum(bool(look.side.projected) for look in found), 1)
-    parts = [(look, dict(look.side.timers) if timed else dict(look.side.projected)) for look in found]
-    known = [(look, times) for look, times in parts if times]
-    missing = [look for look, times in parts if not times]
-    if timed:
-        axes.set_title(f"breakdown: timers, one inside another{without(missing, 'timers')}")
-    else:
-        axes.set_title(f"breakdown: projected, exposed seconds{without(missing, 'whole configuration')}")
+    title, lacking = ("timers, one inside another", "timers") if timed else ("projected, exposed seconds", _WHOLE)
+
+    def times_of(side: Side) -> dict[str, float]:
+        return dict(side.timers if timed else side.projected)
+
+    shown = having(axes, found, times_of, f"breakdown: {title}", lacking, f"no timers, and no run says its {_WHOLE}")
+    known = [(look, times_of(look.side)) for look in shown]
     if not known:
-        empty(axes, "no timers, and no run says its whole configuration")
         return
     names = dict.fromkeys(name for _, times in known for name in times)
     largest = sorted(names, key=lambda name: -max(times.get(name, 0.0) for _, times in known))

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.evaluation.platforms import SLOW, Rated, peaks
+from harness.evaluation.platforms import SLOW, Rated, best_of_gpus, peaks
 from harness.report import plot
 from harness.report.compare_marks import empty, plain
 from harness.report.plot import GREY, LIGHT
@@ -27,7 +27,7 @@ def draw(rows: Sequence[Rated]) -> Figure:
     axes = figure.subplots(5, 2).flatten()
     bars: tuple[tuple[str, Callable[[Rated], float | None], str], ...] = (
         ("peak tokens/s", lambda row: row.tokens, ",.0f"),
-        ("peak TFLOP/s, all GPUs", lambda row: row.tflops and row.tflops * row.run.gpus, ",.0f"),
+        ("peak TFLOP/s, all GPUs", lambda row: row.all_tflops, ",.0f"),
         ("% of the dense peak", lambda row: row.utilisation and 100 * row.utilisation, ".1f"),
         ("tokens/s of one GPU", lambda row: row.tgs, ",.0f"),
         ("TFLOP/s of one GPU; line: dense peak", lambda row: row.tflops, ",.0f"),
@@ -40,9 +40,8 @@ def draw(rows: Sequence[Rated]) -> Figure:
         if row.dense:
             axes[4].hlines(row.dense, i - 0.4, i + 0.4, color=GREY, linewidth=1.4, linestyle=":")
     _boxes(axes[7], rows, colours)
-    first = {row.run.gpu: row for row in reversed(best)}
-    ordered = sorted(first.values(), key=lambda row: -row.tokens)
-    _bars(axes[8], [(row, row.tokens) for row in ordered], "best of each platform, tokens/s", ",.0f", colours)
+    leading = [(row, row.tokens) for row in best_of_gpus(best)]
+    _bars(axes[8], leading, "best of each platform, tokens/s", ",.0f", colours)
     _measured_over_projected(axes[9], rows, colours)
     for place in axes:
         plain(place)
@@ -57,13 +56,11 @@ def _bars(
     if not known:
         empty(axes, "no row states it")
         return
-    axes.bar(
-        range(len(known)), [value for _, value in known], color=[colours[row.run.gpu] for row, _ in known], width=0.6
-    )
-    for i, (_, value) in enumerate(known):
-        axes.annotate(
-            format(value, shown), (i, value), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=8
-        )
+    values, colour = [value for _, value in known], [colours[row.run.gpu] for row, _ in known]
+    axes.bar(range(len(known)), values, color=colour, width=0.6)
+    for i, value in enumerate(values):
+        text = format(value, shown)
+        axes.annotate(text, (i, value), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=8)
     names = [f"{row.run.gpu}\n{textwrap.fill(row.model, _WIDE)}" for row, _ in known]
     axes.set_xticks(range(len(known)), names, fontsize=7)
     axes.margins(y=0.15)

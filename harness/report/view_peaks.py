@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from harness.evaluation.platforms import SLOW, Alike, Rated, Scaled, peaks, unfair
+from harness.evaluation.platforms import SLOW, Alike, Rated, Scaled, best_of_gpus, peaks, unfair
 from harness.report.spec import tabled
 from harness.report.table import Report, Table, percent
+from projector.io.rows import grouped
 from projector.plan.price import Price
 
 _DAY = 86_400
@@ -20,9 +20,9 @@ def build(rows: Sequence[Rated], same: Sequence[Alike], more: Sequence[Scaled], 
     best = peaks(rows)
     beside = sorted(rows, key=lambda row: -row.tokens)
     tables = (
-        tabled("peaks", best, all_tflops=_all_tflops),
-        _platforms(best),
-        tabled("utilisation", best, of_sparse=_share_of_sparse, counts=lambda r: _COUNTS if r.against_sparse else ""),
+        tabled("peaks", best),
+        tabled("best_platforms", best_of_gpus(best), of_best=lambda row: row.tokens / best[0].tokens),
+        tabled("utilisation", best, counts=lambda row: _COUNTS if row.against_sparse else ""),
         _spread(rows),
         _daily(best, price),
         _more(best, more),
@@ -46,12 +46,9 @@ def verdict(rows: Sequence[Rated], same: Sequence[Alike]) -> list[str]:
     ]
     for other in _others(best, first):
         ahead = f"{first.tokens / other.tokens:.2f} times {other.run.gpu}'s best of {other.model}"
-        reasons = unfair(first, other)
-        used = f"{other.run.gpu}: {_utilisation_text(other)}"
-        if reasons:
-            sentences.append(f"{ahead}; not a fair comparison: {', '.join(reasons)}. {used}.")
-        else:
-            sentences.append(f"{ahead}, at the same work. {used}.")
+        reasons = ", ".join(unfair(first, other))
+        fair = f"; not a fair comparison: {reasons}" if reasons else ", at the same work"
+        sentences.append(f"{ahead}{fair}. {other.run.gpu}: {_utilisation_text(other)}.")
     slow = sum(row.slow for row in rows)
     if slow:
         sentences.append(
@@ -62,20 +59,15 @@ def verdict(rows: Sequence[Rated], same: Sequence[Alike]) -> list[str]:
 
 def _others(best: Iterable[Rated], first: Rated) -> list[Rated]:
     """Returns the best row of each other device: of the same model where the device has one."""
-    by_gpu: dict[str, list[Rated]] = defaultdict(list)
-    for row in best:
-        if row.run.gpu != first.run.gpu:
-            by_gpu[row.run.gpu].append(row)
+    by_gpu = grouped((row.run.gpu, row) for row in best if row.run.gpu != first.run.gpu)
     return [next((row for row in rows if row.model == first.model), rows[0]) for rows in by_gpu.values()]
 
 
 def _utilisation_text(row: Rated) -> str:
     if row.utilisation is None or row.dense is None:
         return "its peak is not known"
-    text = f"{percent(row.utilisation)} of its dense peak"
-    if row.against_sparse:
-        text += f" ({percent(row.stated)} in its source, of the sparse peak)"
-    return text
+    sparse = f" ({percent(row.stated)} in its source, of the sparse peak)" if row.against_sparse else ""
+    return f"{percent(row.utilisation)} of its dense peak{sparse}"
 
 
 def _alike_text(group: Alike) -> str:
@@ -88,25 +80,8 @@ def _alike_text(group: Alike) -> str:
     return f"{text}, they cannot be told apart."
 
 
-def _all_tflops(row: Rated) -> float | None:
-    return row.tflops * row.run.gpus if row.tflops else None
-
-
-def _share_of_sparse(row: Rated) -> float | None:
-    return row.tflops / row.sparse if row.tflops and row.sparse else None
-
-
-def _platforms(best: Sequence[Rated]) -> Table:
-    first = {row.run.gpu: row for row in reversed(best)}
-    ordered = sorted(first.values(), key=lambda row: -row.tokens)
-    of_best = lambda row: row.tokens / ordered[0].tokens  # noqa: E731
-    return tabled("best_platforms", ordered, all_tflops=_all_tflops, of_best=of_best)
-
-
 def _spread(rows: Sequence[Rated]) -> Table:
-    by_key: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for row in rows:
-        by_key[row.key].append(row.tokens)
+    by_key = grouped((row.key, row.tokens) for row in rows)
     items = []
     for key, values in sorted(by_key.items(), key=lambda item: -max(item[1])):
         ends = np.quantile(values, (0, 0.25, 0.5, 0.75, 1))
