@@ -58,53 +58,33 @@ def evaluate(
     tasks = [(tool, run) for run in runs.values() for tool in tools]
     results = _predict_all(tasks, jobs, progress)
     predictions = {(tool.name, run.id): p for (tool, run), p in zip(tasks, results, strict=True)}
-    known = evidence or {}
-    fitted = {
-        tool.name: _fit(tool.name, _observed(runs.values(), facts, predictions, tool.name), known.get(tool.name))
-        for tool in tools
-    }
+    observed = {tool.name: _observed(runs.values(), facts, predictions, tool.name) for tool in tools}
+    by_fit = {name: _estimates(name, seen, (evidence or {}).get(name)) for name, seen in observed.items()}
     rows = [
-        row_of(s, tool.name, fit, predictions[tool.name, s.run.id], fitted[tool.name].by_fit[fit].get(s.run.id))
+        row_of(s, tool.name, fit, predictions[tool.name, s.run.id], by_fit[tool.name].get(fit, {}).get(s.run.id))
         for s in selected
         for tool in tools
         for fit in FITS
     ]
     sound, doubted = parted(rows)
-    return Evaluation(
-        rows=sound, doubted=doubted, facts=facts, observed={name: fits.seen for name, fits in fitted.items()}
-    )
+    return Evaluation(rows=sound, doubted=doubted, facts=facts, observed=observed)
 
 
-@dataclass(frozen=True)
-class _Fitted:
-    """The observations of one predictor, and its estimates by fit and run id."""
-
-    seen: tuple[Observation, ...]
-    by_fit: Mapping[str, Mapping[str, Estimate]]
-
-
-def _fit(name: str, seen: Sequence[Observation], evidence: Sequence[Observation] | None) -> _Fitted:
-    """Estimates each row by the evidence without its source, and by the packaged posterior."""
+def _estimates(
+    name: str, seen: Sequence[Observation], evidence: Sequence[Observation] | None
+) -> dict[str, Mapping[str, Estimate]]:
+    """Returns, by fit and run id, estimates by the evidence without a row's source, and by the packaged posterior."""
     teaching = [o for o in (seen if evidence is None else evidence) if math.isfinite(o.log_ratio)]
     if not teaching:
-        return _Fitted(tuple(seen), {fit: {} for fit in FITS})
+        return {}
     packaged = posterior.load()
     ours = name in predictors.MODES
     # The evidence says nothing of a device without a vendor in the catalogue, such as the CPU of this machine.
     asked = seen if evidence is None else [o for o in seen if _vendor(o.facts.gpu)]
     looks = [] if ours else [o for o in observations.looks() if math.isfinite(o.log_ratio)]
     conditioned = Conditioned.of(teaching, held_out.prior_of(packaged, () if ours else teaching, looks))
-    tail = packaged.tail[0] if ours else None
-    return _Fitted(
-        tuple(seen),
-        {
-            "uncalibrated": {},
-            "shipped": {o.run_id: _shipped(packaged, o) for o in asked}
-            if ours
-            else held_out.all_in(conditioned, asked),
-            "heldout": held_out.estimates(conditioned, asked, tail),
-        },
-    )
+    shipped = {o.run_id: _shipped(packaged, o) for o in asked} if ours else held_out.all_in(conditioned, asked)
+    return {"shipped": shipped, "heldout": held_out.estimates(conditioned, asked, packaged.tail[0] if ours else None)}
 
 
 def _vendor(gpu: str) -> str:
@@ -123,14 +103,14 @@ def _observed(
     facts: Mapping[str, RunFacts],
     predictions: Mapping[tuple[str, str], Prediction],
     name: str,
-) -> list[Observation]:
+) -> tuple[Observation, ...]:
     """Returns the observations of all runs with a projected step, of which cases and doubted runs teach nothing."""
     law = posterior.load().law
-    return [
+    return tuple(
         observations.observation(run, publisher(facts[run.id].source), p, law)
         for run in runs
         if (p := predictions[name, run.id]).step_seconds
-    ]
+    )
 
 
 def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction, estimate: Estimate | None) -> Row:
