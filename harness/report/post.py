@@ -12,13 +12,13 @@ from harness.contracts.results import BASELINE, Evaluation
 from harness.report import markdown, payload, view_rows
 from harness.report.plot_post import PLOTS
 from harness.report.spec import SPECS, table, tabled, values
-from harness.report.table import NONE, Table, number, percent, without
-from harness.report.verdict import figures_of, main, many, verdict
+from harness.report.table import NONE, Table, main_columns, number, percent
+from harness.report.verdict import main, many, verdict
 from harness.score import accuracy, causes, whatif
 from harness.score.figures import Figures
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 _CELLS = _ROWS = _REASONS = 5
 _SOURCES = 12
@@ -38,11 +38,7 @@ def tables(evaluation: Evaluation) -> tuple[Table, ...]:
     for name in [n for n in evaluation.predictors if n != BASELINE][:1]:
         shown += [table(rows, SPECS["by_gpu"], name), table(rows, SPECS["by_model"], name)]
         shown += [view_rows.few(evaluation, name), view_rows.unmeasured(evaluation, name)]
-    return tuple(_main_columns(t) for t in shown if t.rows)
-
-
-def _main_columns(made: Table) -> Table:
-    return without(made, *(i for i, column in enumerate(made.columns) if column.minor))
+    return tuple(main_columns(t) for t in shown if t.rows)
 
 
 def render(
@@ -64,7 +60,7 @@ def _lines(
             yield from (f"![{PLOTS[name]}]({pictures[name]})", "")
 
     name = main(evaluation)
-    of = figures_of(evaluation, name)
+    of = Figures.of(evaluation.once, name)
     judgement = verdict(evaluation)
     yield from (f"# {markdown.escape(title)}", "")
     yield from _paragraph(judgement.headline, *judgement.lines)
@@ -76,8 +72,8 @@ def _lines(
     yield from picture("sources")
     yield from _section("How good it is", _good(of, gate))
     yield from _paragraph(*(f"{key}: {_WHAT[key]}." for key in evaluation.predictors if key in _WHAT))
-    yield from _table(_main_columns(table(evaluation.once, SPECS["headline"])))
-    yield from _table(_main_columns(table(evaluation.once, SPECS["by_gpu"], name)))
+    yield from _table(main_columns(table(evaluation.once, SPECS["headline"])))
+    yield from _table(main_columns(table(evaluation.once, SPECS["by_gpu"], name)))
     if of.order.groups:
         yield from _section("Does it pick the right configuration?", _order(of))
         yield from picture("what-if")
@@ -164,13 +160,8 @@ def _order(of: Figures) -> Iterator[str]:
     )
 
 
-def _compared(of: Figures) -> pd.DataFrame:
-    held = accuracy.eligible(of.fit("heldout"))
-    return held[held["error"].notna()]
-
-
 def _bad(of: Figures) -> Iterator[str]:
-    known = _compared(of)
+    known = of.compared
     if known.empty:
         return
     cells, ablated = causes.cells(known), causes.ablations(known)
@@ -189,14 +180,14 @@ def _bad(of: Figures) -> Iterator[str]:
 
 
 def _cells(of: Figures) -> Table:
-    known = _compared(of)
+    known = of.compared
     cells = causes.cells(known)[:_CELLS] if len(known) else known
     largest = lambda c: f"{c.largest_part} {percent(c.largest_share, 0)}"  # noqa: E731
     return tabled("post_cells", frame.lines(cells), largest=largest)
 
 
 def _worst(of: Figures) -> Table:
-    known = _compared(of)
+    known = of.compared
     order = known["error"].abs().sort_values(ascending=False, kind="stable").index[:_ROWS]
     rate = lambda tgs: f"{tgs:,.4g}" if tgs < 1000 else f"{tgs:,.0f}"  # noqa: E731
     told = lambda row: "leaves something out" if row.assumed else "states everything"  # noqa: E731

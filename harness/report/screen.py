@@ -118,8 +118,7 @@ def _tail(screen: Screen, most: int) -> Iterator[Block]:
 
 def _verdict(screen: Screen) -> str:
     """Returns the verdict in one sentence."""
-    once = screen.evaluation.once
-    of = Figures(frame.part(once, predictor=screen.main), once)
+    of = Figures.of(screen.evaluation.once, screen.main)
     held = of.held
     word = _WORDS[screen.verdict] if screen.judged else ""
     if screen.verdict == "INCONCLUSIVE" and bool(of.rows["disturbed"].all()):

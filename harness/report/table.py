@@ -14,17 +14,17 @@ from projector.io.table import (
     cells,
     columns,
     figure,
+    main_columns,
     number,
     percent,
     ratio,
     signed,
     table_of,
     text,
-    without,
 )
 
-__all__ = ["NONE", "Cell", "Column", "Report", "Table", "cells", "columns", "figure", "number", "percent", "table_of"]
-__all__ += ["ratio", "signed", "text", "without"]
+__all__ = ["NONE", "Cell", "Column", "Report", "Table", "cells", "columns", "figure", "main_columns", "number"]
+__all__ += ["percent", "ratio", "signed", "table_of", "text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from harness.contracts import frame
 from harness.contracts.results import BASELINE, Evaluation
 from harness.report.table import NONE, number, percent
 from harness.score.figures import Figures
 from projector.dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class Figure(NamedTuple):
     """A figure of the verdict. ``value`` as it is shown, ``meaning`` in a few words, ``more``: its context."""
 
     value: str
     meaning: str
-    more: str = ""
+    more: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,44 +34,25 @@ def main(evaluation: Evaluation) -> str:
     return next((name for name in names if name != BASELINE), names[0] if names else "")
 
 
-def figures_of(evaluation: Evaluation, name: str) -> Figures:
-    """Returns the figures of one predictor; every run counts once."""
-    return Figures(frame.part(evaluation.once, predictor=name), evaluation.once)
-
-
 def verdict(evaluation: Evaluation) -> Verdict:
     """Returns the verdict on the held-out rows of the :func:`main` predictor; every run counts once."""
     name = main(evaluation)
-    of = figures_of(evaluation, name)
+    of = Figures.of(evaluation.once, name)
     held, order, inside = of.held, of.order, of.intervals
-    unlearnt = "too few families to learn one from"
+    inside_share = percent(inside.inside if inside else None, 0)
+    by_kind = f"{percent(inside.macro, 0)} by kind" if inside else "too few families to learn one from"
+    ordered = f"{order.groups} groups, tau-b {number(order.tau)}"
     return Verdict(
         headline=_headline(name, of),
         lines=tuple(_lines(name, of)),
         figures=(
+            Figure(percent(held.mape), "mean error of tokens/s/GPU", f"{held.compared} runs, each once"),
             Figure(
-                value=percent(held.mape), meaning="mean error of tokens/s/GPU", more=f"{held.compared} runs, each once"
+                percent(held.macro_mape), "each kind of run counted once", f"{held.cells} of family × GPU × framework"
             ),
-            Figure(
-                value=percent(held.macro_mape),
-                meaning="each kind of run counted once",
-                more=f"{held.cells} of family × GPU × framework",
-            ),
-            Figure(
-                value=percent(inside.inside if inside else None, 0),
-                meaning="inside their 90 % interval",
-                more=f"{percent(inside.macro, 0)} by kind" if inside else unlearnt,
-            ),
-            Figure(
-                value=percent(order.agreement, 0),
-                meaning="of pairs put in the right order",
-                more=f"{order.groups} groups, tau-b {number(order.tau)}",
-            ),
-            Figure(
-                value=percent(held.coverage, 0),
-                meaning="of complete runs projected",
-                more=f"{held.compared} of {held.eligible}",
-            ),
+            Figure(inside_share, "inside their 90 % interval", by_kind),
+            Figure(percent(order.agreement, 0), "of pairs put in the right order", ordered),
+            Figure(percent(held.coverage, 0), "of complete runs projected", f"{held.compared} of {held.eligible}"),
         ),
     )
 

@@ -10,7 +10,8 @@ from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.report.spec import tabled
 from harness.report.table import Table
-from harness.score import accuracy, causes
+from harness.score import causes
+from harness.score.figures import Figures
 from projector.io.table import percent0
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ _MOST = 15
 
 def of_predictor(evaluation: Evaluation, name: str) -> list[Table]:
     """Returns the tables of causes over the held-out rows of ``name`` with a whole configuration."""
-    held = accuracy.eligible(frame.part(evaluation.once, predictor=name, fit="heldout"))
-    known = held[held["error"].notna()]
+    known = Figures.of(evaluation.once, name).compared
     if known.empty:
         return []
     tests = _tests(evaluation.once, known)

@@ -11,7 +11,7 @@ from harness.contracts.results import Evaluation
 from harness.evaluation.speed import Speed
 from harness.report import view, view_causes, view_posterior, view_ranking
 from harness.report.spec import GOAL, SPECS, table, tabled, values, yes_no
-from harness.report.table import NONE, Report, Table, number, percent, without
+from harness.report.table import NONE, Report, Table, main_columns, number, percent
 from harness.score import accuracy
 from harness.score.figures import Figures
 
@@ -32,11 +32,11 @@ def build(
     ``suites``: run ids by suite, for the order inside groups. ``judged``: rows judged by other sources
     (:mod:`harness.calibrate.held_out`)."""
     rows = evaluation.once
-    of = Figures(frame.part(rows, predictor=MAIN), rows)
+    of = Figures.of(rows, MAIN)
     tables = [
         _summary(of),
-        _main_columns(table(rows, SPECS["headline"])),
-        _main_columns(table(rows, SPECS["orders"])),
+        main_columns(table(rows, SPECS["headline"])),
+        main_columns(table(rows, SPECS["orders"])),
         view_ranking.by_suite(evaluation, MAIN, suites),
         table(rows, SPECS["figures_gpu"], MAIN),
         table(rows, SPECS["figures_model"], MAIN),
@@ -47,10 +47,6 @@ def build(
         *([_speed(speed)] if speed else []),
     ]
     return Report.of("Figures to report", tables)
-
-
-def _main_columns(table: Table) -> Table:
-    return without(table, *(i for i, column in enumerate(table.columns) if column.minor))
 
 
 def _summary(of: Figures) -> Table:
@@ -85,8 +81,7 @@ def _peaks(found: accuracy.MemorySummary | None, digits: int = 1) -> str:
 
 def _heaviest(of: Figures) -> str:
     """Returns a sentence on the cell that weighs most in the held-out macro error: one odd source can carry much of it."""
-    held = accuracy.eligible(of.fit("heldout"))
-    compared = held[held["error"].notna()]
+    compared = of.compared
     if compared.empty:
         return ""
     sizes = compared["error"].abs().groupby([compared[name] for name in frame.CELL], sort=False)

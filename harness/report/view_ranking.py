@@ -18,7 +18,7 @@ Suites = Mapping[str, Collection[str]]
 
 def of_predictor(evaluation: Evaluation, name: str) -> list[Table]:
     """Returns the tables of groups, worst order first; of all groups and by suite; and of the keys that differ inside."""
-    of = Figures(frame.part(evaluation.once, predictor=name), evaluation.once)
+    of = Figures.of(evaluation.once, name)
     if not of.groups:
         return []
     ordered = sorted(of.groups, key=lambda group: (2.0 if group.tau is None else group.tau, group.group))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.calibrate.weights import macro
 from harness.contracts import frame
@@ -112,22 +113,30 @@ def summarise(rows: pd.DataFrame) -> Summary:
     }
     if not len(known):
         return Summary(**counted, coverage=0.0 if able.any() else None)
-    signed = errors[known]
-    size, cells = np.abs(signed), rows["cell"].to_numpy()[known].tolist()
-    worst = int(np.argmax(size))
+    signed, cells = errors[known], rows["cell"].to_numpy()[known].tolist()
+    size = np.abs(signed)
     return Summary(
         **counted,
+        **_errors(rows.iloc[known], signed),
         coverage=len(known) / int(able.sum()),
-        mape=float(size.mean()),
-        macro_mape=macro(size, cells),
-        bias=float(signed.mean()),
         macro_bias=macro(signed, cells),
         median=float(np.median(size)),
         p90=float(np.quantile(size, 0.9)),
-        worst=float(signed[worst]),
-        worst_id=str(rows["run_id"].iloc[known[worst]]),
         cells=len(set(cells)),
     )
+
+
+def _errors(rows: pd.DataFrame, signed: NDArray[np.float64]) -> dict[str, Any]:
+    """Returns what summaries of throughput and of memory share; ``signed``: the error of each row."""
+    size = np.abs(signed)
+    worst = int(np.argmax(size))
+    return {
+        "mape": float(size.mean()),
+        "macro_mape": macro(size, rows["cell"].tolist()),
+        "bias": float(signed.mean()),
+        "worst": float(signed[worst]),
+        "worst_id": str(rows["run_id"].iloc[worst]),
+    }
 
 
 def coverage(rows: pd.DataFrame) -> Coverage | None:
@@ -155,16 +164,7 @@ def memory_error(rows: pd.DataFrame) -> MemorySummary | None:
     known = rows[rows["memory_error"].notna()]
     if known.empty:
         return None
-    signed = known["memory_error"].to_numpy(dtype=float)
-    worst = int(np.argmax(np.abs(signed)))
-    return MemorySummary(
-        compared=len(known),
-        mape=float(np.abs(signed).mean()),
-        macro_mape=macro(np.abs(signed), known["cell"]),
-        bias=float(signed.mean()),
-        worst=float(signed[worst]),
-        worst_id=str(known["run_id"].iloc[worst]),
-    )
+    return MemorySummary(compared=len(known), **_errors(known, known["memory_error"].to_numpy(dtype=float)))
 
 
 def verdicts(rows: pd.DataFrame) -> Verdicts:

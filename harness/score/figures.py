@@ -25,6 +25,11 @@ class Figures:
     whole: pd.DataFrame
     _fits: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
 
+    @classmethod
+    def of(cls, whole: pd.DataFrame, predictor: str) -> Figures:
+        """Returns the figures of one predictor among the rows ``whole`` of all."""
+        return cls(frame.part(whole, predictor=predictor), whole)
+
     def fit(self, name: str) -> pd.DataFrame:
         if name not in self._fits:
             self._fits[name] = frame.part(self.rows, fit=name)
@@ -43,6 +48,11 @@ class Figures:
     def held(self) -> Summary:
         """Returns the errors with each row corrected by runs of other sources."""
         return accuracy.summarise(self.fit("heldout"))
+
+    @cached_property
+    def compared(self) -> pd.DataFrame:
+        """Returns the held-out rows of a whole configuration that have an error."""
+        return accuracy.eligible(self.fit("heldout")).dropna(subset=["error"])
 
     @cached_property
     def groups(self) -> list[GroupRanking]:

@@ -116,6 +116,11 @@ def without(table: Table, *dropped: int) -> Table:
     return replace(table, columns=tuple(table.columns[i] for i in remaining), rows=rows)
 
 
+def main_columns(table: Table) -> Table:
+    """Returns ``table`` less its minor columns."""
+    return without(table, *(i for i, column in enumerate(table.columns) if column.minor))
+
+
 def percent(value: float | None, digits: int = 1) -> str:
     """Returns a fraction as a percentage, without a plus sign."""
     return NONE if value is None else f"{100 * value:.{digits}f} %"
