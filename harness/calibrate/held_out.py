@@ -146,10 +146,7 @@ def ratio_widths(
 ) -> dict[tuple[str, str], float]:
     """Returns half widths in ln of ratios of pairs of ``rows`` (run ids) of one source, learnt from other sources."""
     place = {row.run_id: row for row in rows}
-    by_name: dict[str, list[tuple[str, str]]] = {}
-    for first, second in pairs:
-        if first in place and second in place:
-            by_name.setdefault(place[first].source, []).append((first, second))
+    by_name = grouped((place[pair[0]].source, pair) for pair in pairs if pair[0] in place and pair[1] in place)
     widths: dict[tuple[str, str], float] = {}
     for members in by_name.values():
         ids = list(dict.fromkeys(run for pair in members for run in pair))

@@ -121,9 +121,9 @@ def tail(scores: Sequence[tuple[str, float]]) -> float:
 
 def counts(rows: Iterable[Observation]) -> dict[str, tuple[int, int]]:
     """Returns the number of rows and sources by GPU × framework, by GPU and by framework."""
-    sources_by_key: dict[str, list[str]] = {}
-    for row in rows:
-        facts = row.facts
-        for key in (f"{facts.gpu} × {facts.framework}", facts.gpu, facts.framework):
-            sources_by_key.setdefault(key, []).append(row.source)
+    sources_by_key = grouped(
+        (key, row.source)
+        for row in rows
+        for key in (f"{row.facts.gpu} × {row.facts.framework}", row.facts.gpu, row.facts.framework)
+    )
     return {key: (len(sources), len(set(sources))) for key, sources in sorted(sources_by_key.items())}

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from harness.calibrate.held_out import JudgedRow
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
@@ -51,13 +49,11 @@ def sentence(held: pd.DataFrame) -> str:
 def _at_first_look(looks: Sequence[Look]) -> tuple[str, ...]:
     if not looks:
         return ()
-    errors = np.abs([look.error for look in looks])
-    inside = [look.inside for look in looks if look.inside is not None]
+    runs, mean, median, _, inside, _ = view_first_look.figures(looks)
     return (
-        f"At the first look, before anything was changed for them, {len(looks)} runs of"
-        f" {len({look.publisher for look in looks})} sources were off by {percent(float(np.median(errors)))} on the median"
-        f" and {percent(float(errors.mean()))} on average, {percent(float(np.mean(inside)) if inside else None, 0)} of them"
-        " inside the interval that was shipped then.",
+        f"At the first look, before anything was changed for them, {runs} runs of"
+        f" {len({look.publisher for look in looks})} sources were off by {percent(median)} on the median and"
+        f" {percent(mean)} on average, {percent(inside, 0)} of them inside the interval that was shipped then.",
     )
 
 

@@ -23,7 +23,7 @@ def build(evaluation: Evaluation, predictor: str) -> tuple[Report, list[Pair]]:
     rows = frame.part(evaluation.once, predictor=predictor, fit="uncalibrated")
     all_pairs = pairs(rows)
     summaries = switches(all_pairs)
-    grown, climbed = scaling(rows), ladders(rows)
+    grown = scaling(rows)
     whole, macro = sign_share(summaries)
     lines = (
         f"{sum(p.stated for p in all_pairs)} pairs of measured runs differ in one recipe field; of the "
@@ -33,26 +33,15 @@ def build(evaluation: Evaluation, predictor: str) -> tuple[Report, list[Pair]]:
         *_efficiency(grown),
     )
     stated, kinds = summaries["stated"], ("By recipe field", "Switches that no recipe field holds")
+    job = lambda at: f"{at[1].model}, {at[0].settings}"  # noqa: E731
     grown_points = [(series, point) for series in grown for point in series.points]
     tables = (
         *(_by_switch(title, part) for title, part in zip(kinds, (summaries[stated], summaries[~stated]), strict=True)),
-        *((tabled("ladders", climbed, projected=_projected),) if climbed else ()),
-        *(
-            (
-                tabled(
-                    "scaling",
-                    grown_points,
-                    job=lambda at: f"{at[1].model}, {at[0].settings}",
-                    marked=_marked,
-                    goal=f"{100 * GOAL:.0f}",
-                ),
-            )
-            if grown
-            else ()
-        ),
+        tabled("ladders", ladders(rows), projected=_projected),
+        tabled("scaling", grown_points, job=job, marked=_marked, goal=f"{100 * GOAL:.0f}"),
         tabled("switch_pairs", [p for p in all_pairs if p.stated], projected=_projected, real=f"{100 * REAL:.0f}"),
     )
-    return Report(title="Switches", lines=lines, tables=tables), all_pairs
+    return Report.of("Switches", tables, lines), all_pairs
 
 
 def _by_switch(title: str, summaries: pd.DataFrame) -> Table:

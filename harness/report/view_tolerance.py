@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
@@ -51,18 +52,15 @@ def _left_out(found: Sequence[Peak]) -> Table:
 
 
 def _verdicts(outcomes: Sequence[MemoryOutcome]) -> Table:
-    kinds: dict[str, Callable[[MemoryOutcome], bool]] = {
-        "without tolerance: right": lambda outcome: outcome.right,
-        "without tolerance: wrong": lambda outcome: not outcome.right,
-        "with tolerance: right": lambda outcome: outcome.right and not outcome.close,
-        "with tolerance: wrong": lambda outcome: not outcome.right and not outcome.close,
-        "too close to tell, the better guess right": lambda outcome: outcome.right and outcome.close,
-        "too close to tell, the better guess wrong": lambda outcome: not outcome.right and outcome.close,
-    }
+    kinds = (
+        ("without tolerance:", outcomes),
+        ("with tolerance:", [outcome for outcome in outcomes if not outcome.close]),
+        ("too close to tell, the better guess", [outcome for outcome in outcomes if outcome.close]),
+    )
     rows = []
-    for name, holds in kinds.items():
-        ran = [outcome.ran for outcome in outcomes if holds(outcome)]
-        rows.append((name, sum(ran), len(ran) - sum(ran), len(ran)))
+    for (words, judged), (word, right) in product(kinds, (("right", True), ("wrong", False))):
+        ran = [outcome.ran for outcome in judged if outcome.right is right]
+        rows.append((f"{words} {word}", sum(ran), len(ran) - sum(ran), len(ran)))
     return tabled("fit_verdicts", rows)
 
 

@@ -18,6 +18,7 @@ from harness.score.ranking import group_rankings
 from harness.score.switches import REAL
 from harness.score.whatif import ceiling, repeats
 from projector import posterior
+from projector.io.rows import grouped
 from projector.io.table import factor, percent0
 
 #: The goals of a projected ratio: median and p90 of its error at most, share of right signs at least.
@@ -93,10 +94,7 @@ def _whole(all_pairs: Sequence[Pair], widths: Widths) -> list[Line]:
 
 def _lines(found: Sequence[Pair], keys: Callable[[Pair], Iterable[str]], widths: Widths) -> list[Line]:
     """Returns a line for each key, furthest off first; a pair stands in the lines of all of its keys."""
-    by_key: dict[str, list[Pair]] = {}
-    for pair in found:
-        for key in keys(pair):
-            by_key.setdefault(key, []).append(pair)
+    by_key = grouped((key, pair) for pair in found for key in keys(pair))
     return sorted(_scored(by_key, widths), key=lambda line: (-line[1].p90, line[0]))
 
 

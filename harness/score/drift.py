@@ -15,6 +15,7 @@ from harness.contracts import frame
 from harness.contracts.results import BASELINE
 from harness.score import resample
 from projector.dataclass import dataclass
+from projector.io.rows import grouped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,16 +132,14 @@ class Paired:
 
 def paired(moved: Sequence[Moved], source: Callable[[str], str]) -> Paired | None:
     """Compares ``moved`` rows of throughput, grouped by the ``source`` of their run id; None where there are none."""
-    by_source: dict[str, list[tuple[float, float]]] = {}
-    for m in moved:
-        if m.metric == THROUGHPUT:
-            by_source.setdefault(source(m.run_id), []).append((abs(m.before), abs(m.after)))
+    speed = [m for m in moved if m.metric == THROUGHPUT]
+    by_source = grouped((source(m.run_id), (abs(m.before), abs(m.after))) for m in speed)
     if not by_source:
         return None
     means = np.array([np.mean(pairs, axis=0) for pairs in by_source.values()])
     change = means[:, 1] - means[:, 0]
     return Paired(
-        rows=sum(map(len, by_source.values())),
+        rows=len(speed),
         sources=len(by_source),
         before=float(means[:, 0].mean()),
         after=float(means[:, 1].mean()),

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from harness.score import resample
 from projector.dataclass import dataclass
+from projector.io.rows import grouped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,11 +153,13 @@ def group_rankings(rows: pd.DataFrame) -> list[GroupRanking]:
     """Ranks every group of rows (one predictor, one fit) with at least two comparable rows, in order of appearance."""
     figures = rows[["measured_tgs", "projected_tgs", "rel_std"]].to_numpy(dtype=float)
     texts = zip(*(rows[name] for name in ("group", "run_id", "differs", "switches")), strict=True)
-    groups: dict[str, list[_Member]] = {}
-    for (group, run_id, differs, switches), (measured, projected, spread) in zip(texts, figures.tolist(), strict=True):
-        if group and not math.isnan(measured):
-            member = _Member(run_id, differs, switches, measured, projected, max(NOISE, spread))
-            groups.setdefault(group, []).append(member)
+    groups = grouped(
+        (group, _Member(run_id, differs, switches, measured, projected, max(NOISE, spread)))
+        for (group, run_id, differs, switches), (measured, projected, spread) in zip(
+            texts, figures.tolist(), strict=True
+        )
+        if group and not math.isnan(measured)
+    )
     split = ((name, members, [m for m in members if not math.isnan(m.projected)]) for name, members in groups.items())
     return [_rank_group(name, len(members), known) for name, members, known in split if len(known) > 1]
 

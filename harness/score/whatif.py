@@ -21,6 +21,7 @@ from harness.score.changes import Pair
 from harness.score.ranking import NOISE, SAME, group_rankings, summary, tau_b
 from harness.score.switches import usable
 from projector.dataclass import dataclass
+from projector.io.rows import grouped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,14 +156,12 @@ def repeats(found: Sequence[Pair]) -> tuple[float, int, int] | None:
     """Returns the relative standard deviation of one measurement, and the pairs and sources that it rests on: pairs that
     differ in nothing, the median over sources of each one's median. The median of |x − y| of two normal draws is 0.674
     √2 of their deviation."""
-    by_publisher: dict[str, list[float]] = {}
-    for pair in found:
-        if not pair.seen and not pair.unseen:
-            by_publisher.setdefault(pair.publisher, []).append(abs(float(np.log(pair.measured))))
-    if not by_publisher:
+    same = [pair for pair in found if not pair.seen and not pair.unseen]
+    if not same:
         return None
+    by_publisher = grouped((pair.publisher, abs(float(np.log(pair.measured)))) for pair in same)
     middle = float(np.median([np.median(off) for off in by_publisher.values()]))
-    return middle / (_NORMAL * 2**0.5), sum(map(len, by_publisher.values())), len(by_publisher)
+    return middle / (_NORMAL * 2**0.5), len(same), len(by_publisher)
 
 
 def ceiling(rows: pd.DataFrame, spread: float) -> Ceiling | None:
