@@ -32,61 +32,45 @@ def document(side: Side) -> dict[str, Any]:
     """Returns the benchmark document of one side; what is not known of a run is left out."""
     known = catalogue.knows_gpu(side.gpu)
     vendor = catalogue.gpu(side.gpu).vendor if known else ""
-    gpu = {
-        "device_name": catalogue.gpu(side.gpu).title if known else side.gpu or None,
-        "device_count": side.gpus,
-        "total_memory_gb": side.capacity_gib * _GB if side.capacity_gib else None,
-        "software_stack": {"nvidia": "cuda", "amd": "rocm"}.get(vendor),
-    }
+    differs, series = side.differs, side.series
+    sizes = {name: _whole(differs.get(field)) for name, field in _SIZES.items()}
     content: dict[str, Any] = {
         "platform": {"nvidia": "nvd", "amd": "amd"}.get(vendor),
-        "model_name": side.differs.get("model"),
-        "gpu_info": _stated(gpu),
-        "parallelism_config": _parallelism(side),
-        "training_config": _training(side),
-        "performance_metrics": _metrics(side),
+        "model_name": differs.get("model"),
+        "gpu_info": {
+            "device_name": catalogue.gpu(side.gpu).title if known else side.gpu or None,
+            "device_count": side.gpus,
+            "total_memory_gb": side.capacity_gib * _GB if side.capacity_gib else None,
+            "software_stack": {"nvidia": "cuda", "amd": "rocm"}.get(vendor),
+        },
+        "parallelism_config": {**sizes, "strategy_name": differs.get("strategy")},
+        "training_config": {
+            "max_steps": None if series is None else len(series.seconds),
+            "global_batch_size": _whole(differs.get("global_batch_size")),
+            "micro_batch_size": _whole(differs.get("micro_batch_size")),
+            "sequence_length": _whole(differs.get("seq_length")),
+            "num_gpus": side.gpus,
+        },
+        "performance_metrics": {
+            "avg_step_time_seconds": side.step_seconds,
+            "steps_per_second": 1.0 / side.step_seconds if side.step_seconds else None,
+            "tokens_per_second": side.tgs * side.gpus if side.tgs and side.gpus else None,
+            "tokens_per_second_per_gpu": side.tgs,
+        },
         "memory_metrics": {f"peak_memory_{kind}_gb": gib * _GB for kind, gib in side.memory.items()},
     }
-    if side.series is not None:
-        series = side.series
+    if series is not None:
         content["raw_step_times"] = [float(value) for value in series.seconds]
         content["raw_loss_values"] = _finite(series.loss)
         content["raw_learning_rates"] = _finite(series.curves.get("learning rate", ()))
         content["raw_memory_values"] = _finite(_GB * value for value in series.curves.get("memory", ()))
-    return {key: value for key, value in content.items() if value not in (None, [], {})}
-
-
-def _parallelism(side: Side) -> dict[str, Any]:
-    sizes = {name: _whole(side.differs.get(field)) for name, field in _SIZES.items()}
-    return _stated({**sizes, "strategy_name": side.differs.get("strategy")})
-
-
-def _training(side: Side) -> dict[str, Any]:
-    return _stated(
-        {
-            "max_steps": len(side.series.seconds) if side.series is not None else None,
-            "global_batch_size": _whole(side.differs.get("global_batch_size")),
-            "micro_batch_size": _whole(side.differs.get("micro_batch_size")),
-            "sequence_length": _whole(side.differs.get("seq_length")),
-            "num_gpus": side.gpus,
-        }
-    )
-
-
-def _metrics(side: Side) -> dict[str, Any]:
-    tokens_per_second = side.tgs * side.gpus if side.tgs and side.gpus else None
-    return _stated(
-        {
-            "avg_step_time_seconds": side.step_seconds,
-            "steps_per_second": 1.0 / side.step_seconds if side.step_seconds else None,
-            "tokens_per_second": tokens_per_second,
-            "tokens_per_second_per_gpu": side.tgs,
-        }
-    )
+    return _stated(content)
 
 
 def _stated(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
+    """Returns the values that are known, of mappings among them, too."""
+    known = {key: _stated(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+    return {key: value for key, value in known.items() if value not in (None, [], {})}
 
 
 def _whole(text: str | None) -> int | None:
