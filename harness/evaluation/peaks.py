@@ -5,10 +5,11 @@ step then could not get."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from harness.contracts.estimates import publisher
-from harness.contracts.runs import MeasuredRun
+from harness.contracts.runs import Measured, MeasuredRun
 from harness.predictors.ours import Ours, cluster_of, memory_gib
 from harness.score.memory_error import MemoryOutcome, Peak, Sized
 from projector.errors import InputError, Unsupported
@@ -30,18 +31,19 @@ def peaks(runs: Iterable[MeasuredRun]) -> list[Peak]:
     """Returns a :class:`Peak` for every run with a measured peak of a stated kind (or a failed allocation), a whole
     configuration and a projection. Where the source does not say whether tensors, allocator or device are counted, no
     projection can be right: the three lie 5 to 30 % apart."""
-    compared = []
-    for run in runs:
-        measured = run.measured
-        if run.problem or run.doubt or run.source.title.startswith(_SEEN):
-            continue
-        stated = measured.peak_memory_gib is not None and measured.memory_kind is not None
-        if not stated and measured.failed_allocation_gib is None:
-            continue
-        projection = _projected(run)
-        if projection is not None and not undecided((*run.assumed, *projection.assumed)):
-            compared.append(_peak(run, projection))
-    return compared
+    return [
+        _peak(run, projection)
+        for run, projection in _projected(run for run in runs if _counted(run.measured) and not _in_sight(run))
+        if not undecided((*run.assumed, *projection.assumed))
+    ]
+
+
+def _counted(measured: Measured) -> bool:
+    return measured.failed_allocation_gib is not None or None not in (measured.peak_memory_gib, measured.memory_kind)
+
+
+def _in_sight(run: MeasuredRun) -> bool:
+    return run.source.title.startswith(_SEEN)
 
 
 def undecided(assumed: Iterable[str]) -> bool:
@@ -50,44 +52,41 @@ def undecided(assumed: Iterable[str]) -> bool:
 
 
 def judged(runs: Iterable[MeasuredRun]) -> list[MemoryOutcome]:
-    """Returns a :class:`Judged` for every run that ran or failed for lack of memory, and has a projection."""
-    outcomes = []
-    for run in runs:
-        if run.problem or run.doubt or not run.measured.exists:
-            continue
-        projection = _projected(run)
-        if projection is not None:
-            plan, ran = projection.memory, run.measured.status == "ok"
-            outcomes.append(
-                MemoryOutcome(run_id=run.id, ran=ran, right=plan.fits == ran, close=plan.status == "too-close")
-            )
-    return outcomes
+    """Returns a :class:`MemoryOutcome` for every run that ran or failed for lack of memory, and has a projection."""
+    return [
+        MemoryOutcome(run_id=run.id, ran=ran, right=of.memory.fits == ran, close=of.memory.status == "too-close")
+        for run, of in _projected(run for run in runs if run.measured.exists)
+        for ran in (run.measured.status == "ok",)
+    ]
 
 
 def sized(runs: Iterable[MeasuredRun]) -> list[Sized]:
     """Returns a :class:`Sized` for every run of a group with a measured peak and a projection whose recompute was not
     chosen to make it fit. What nobody states of a group's peaks is the same for all of them, so their order stands."""
-    sizes = []
-    for run in runs:
-        peak = run.measured.peak_memory_gib
-        if run.problem or run.doubt or peak is None or not run.group or run.source.title.startswith(_SEEN):
-            continue
-        projection = _projected(run)
-        if projection is not None and not any(_CIRCULAR in text for text in projection.assumed):
-            projected = memory_gib(projection, cluster_of(run.cluster, run.gpu, run.gpus_per_node), run.measured)
-            counts = run.measured.memory_kind or "not stated"
-            sizes.append(Sized(group=run.group, counts=counts, measured=peak, projected=projected))
-    return sizes
+    chosen = (run for run in runs if run.measured.peak_memory_gib is not None and run.group and not _in_sight(run))
+    return [
+        Sized(
+            group=run.group,
+            counts=run.measured.memory_kind or "not stated",
+            measured=run.measured.peak_memory_gib or 0.0,
+            projected=_peak_gib(run, projection),
+        )
+        for run, projection in _projected(chosen)
+        if not any(_CIRCULAR in text for text in projection.assumed)
+    ]
+
+
+def _peak_gib(run: MeasuredRun, projection: Projection) -> float:
+    return memory_gib(projection, cluster_of(run.cluster, run.gpu, run.gpus_per_node), run.measured)
 
 
 def _peak(run: MeasuredRun, projection: Projection) -> Peak:
-    cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
     block = run.measured.failed_allocation_gib
     if block is not None:
         held = sum(projection.memory.components[name] for name in _KEPT) / _GIB
         error = math.log((held + block) / (projection.memory.allocated / _GIB))
     else:
-        error = math.log((run.measured.peak_memory_gib or math.nan) / memory_gib(projection, cluster, run.measured))
+        error = math.log((run.measured.peak_memory_gib or math.nan) / _peak_gib(run, projection))
     return Peak(
         run_id=run.id,
         source=_code_publisher(publisher(run.source.title)),
@@ -104,8 +103,9 @@ def _code_publisher(publisher: str) -> str:
     return "mlperf" if publisher.startswith("mlperf ") else publisher
 
 
-def _projected(run: MeasuredRun) -> Projection | None:
-    try:
-        return Ours("simulate").projection(run)
-    except (InputError, Unsupported):
-        return None
+def _projected(runs: Iterable[MeasuredRun]) -> Iterator[tuple[MeasuredRun, Projection]]:
+    """Yields the sound runs that can be projected, with their projections."""
+    for run in runs:
+        if not run.problem and not run.doubt:
+            with suppress(InputError, Unsupported):
+                yield run, Ours("simulate").projection(run)
