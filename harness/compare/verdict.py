@@ -163,16 +163,17 @@ def ratio(first: Side, other: Side, level: float = LEVEL, what: str = TIME) -> R
     if draws[0] is None or draws[1] is None:
         return Ratio(what=what, value=middle, silent=silent)
     slower = draws[1] / draws[0]
-    quotients = middle * (1 / slower if what == RATE else slower)
-    low, high = np.quantile(quotients, [(1 - level) / 2, (1 + level) / 2])
-    return Ratio(what=what, value=middle, low=float(low), high=float(high))
+    low, high = _ends(middle * (1 / slower if what == RATE else slower), level)
+    return Ratio(what=what, value=middle, low=low, high=high)
 
 
 def interval(side: Side, level: float = LEVEL) -> tuple[float, float] | None:
     """Returns (low, high) of the step time over its figure; None where the uncertainty of that figure is unknown."""
     draws = _draws(side, 0)
-    if draws is None:
-        return None
+    return None if draws is None else _ends(draws, level)
+
+
+def _ends(draws: Floats, level: float) -> tuple[float, float]:
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 

@@ -31,8 +31,7 @@ def step_time(axes: Any, found: Sequence[RunMark]) -> None:
         value = look.side.step_seconds or 0.0
         if look.side.series is None:
             axes.hlines(value, *span, color=look.colour, linestyle="--", linewidth=1.2)
-            shift = (4 + 9 * (ord(look.letter) - ord("A")), 0)
-            axes.annotate(look.letter, (span[1], value), xytext=shift, textcoords="offset points", **_letter(look))
+            _letter(axes, look, span[1])
     axes.set_ylim(bottom=_floor(timed), top=ceiling * 1.05)
     axes.set(xlabel="iteration" if drawn else "", ylabel="seconds per step")
     if not drawn:
@@ -45,27 +44,23 @@ def step_time(axes: Any, found: Sequence[RunMark]) -> None:
 
 
 def _steps(axes: Any, look: RunMark, series: Series, ceiling: float) -> int:
-    for steady, marker, size, alpha in ((False, "x", 3.0, 0.55), (True, look.marker, 3.0, 0.55)):
+    for steady, marker in ((False, "x"), (True, look.marker)):
         where = np.flatnonzero((series.reasons == 0) == steady)
         where = where[:: max(1, -(-len(where) // MOST_POINTS))]
         shown = np.minimum(series.seconds[where], ceiling)
-        style = {"markeredgewidth": 0.8 if not steady else 0.0, "linestyle": "none", "alpha": alpha}
-        axes.plot(series.iteration[where], shown, marker, color=look.colour, markersize=size, **style)
+        style = {"markeredgewidth": 0.8 if not steady else 0.0, "linestyle": "none", "alpha": 0.55, "markersize": 3.0}
+        axes.plot(series.iteration[where], shown, marker, color=look.colour, **style)
     window = series.iteration[series.reasons == 0]
-    middle = look.side.step_seconds or 0.0
-    axes.hlines(middle, window.min(), window.max(), color=look.colour, linewidth=1.6)
-    axes.annotate(
-        look.letter,
-        (window.max(), middle),
-        xytext=(4 + 9 * (ord(look.letter) - ord("A")), 0),
-        textcoords="offset points",
-        **_letter(look),
-    )
+    axes.hlines(look.side.step_seconds, window.min(), window.max(), color=look.colour, linewidth=1.6)
+    _letter(axes, look, window.max())
     return int((series.seconds > ceiling).sum())
 
 
-def _letter(look: RunMark) -> dict[str, Any]:
-    return {"color": look.colour, "va": "center", "fontsize": 9, "fontweight": "bold"}
+def _letter(axes: Any, look: RunMark, end: float) -> None:
+    """Writes the letter of a run behind the ``end`` of its line, beside the letters of earlier runs."""
+    shift = (4 + 9 * (ord(look.letter) - ord("A")), 0)
+    style = {"color": look.colour, "va": "center", "fontsize": 9, "fontweight": "bold"}
+    axes.annotate(look.letter, (end, look.side.step_seconds), xytext=shift, textcoords="offset points", **style)
 
 
 def _ceiling(side: Side) -> float:
@@ -102,18 +97,9 @@ def stable(axes: Any, found: Sequence[RunMark]) -> None:
         relative = series.seconds[series.settled] / float(np.median(series.kept))
         low, high = np.quantile(relative, [0.05, 0.95])
         beyond = relative[(relative < low) | (relative > high)][:MOST_POINTS]
-        axes.boxplot(
-            [relative],
-            positions=[place],
-            widths=0.5,
-            whis=(5, 95),
-            showfliers=False,
-            manage_ticks=False,
-            medianprops={"color": look.colour},
-            boxprops={"color": look.colour},
-            whiskerprops={"color": look.colour},
-            capprops={"color": look.colour},
-        )
+        lines = {name: {"color": look.colour} for name in ("medianprops", "boxprops", "whiskerprops", "capprops")}
+        box = {"positions": [place], "widths": 0.5, "whis": (5, 95), "showfliers": False, "manage_ticks": False}
+        axes.boxplot([relative], **box, **lines)
         shift = 0.12 * np.sin(2.4 * np.arange(len(beyond)))
         shown = np.minimum(beyond, 2.0)
         axes.scatter(place + shift, shown, s=9, marker=look.marker, color=look.colour, alpha=0.6, linewidths=0)
