@@ -19,14 +19,8 @@ from harness.score.whatif import ceiling, repeats
 
 
 def test_a_summary_by_hand(make_row, facts_for, framed) -> None:
-    rows = [
-        make_row("a", 100, 110),
-        make_row("b", 100, 80),
-        make_row("c", 100, 140, family="g"),
-        make_row("d", 100, None),
-        make_row("e", None, 50),
-        make_row("f", 100, None),
-    ]
+    known = (("a", 100, 110), ("b", 100, 80), ("c", 100, 140), ("d", 100, None), ("e", None, 50), ("f", 100, None))
+    rows = [make_row(*run, family="g" if run[0] == "c" else "f") for run in known]
     facts = facts_for(*rows)
     facts["f"] = replace(facts["f"], complete=False)
     s = accuracy.summarise(framed(rows, facts))
@@ -282,9 +276,8 @@ def test_conditions_split_rows_in_two(rows: list[Row], framed) -> None:
 
 def test_the_tables_are_made_of_complete_rows_only(rows: list[Row], facts_for) -> None:
     made = view_causes.of_predictor(Evaluation(rows=tuple(rows), facts=facts_for(*rows)), "simulate")
-    assert [t.title.split(": ")[1] for t in made] == [
-        "cells", "biases", "bias and scatter by GPU", "parts of the step", "conditions",
-    ]  # fmt: skip
+    titles = ["cells", "biases", "bias and scatter by GPU", "parts of the step", "conditions"]
+    assert [t.title.split(": ")[1] for t in made] == titles
     assert len(made[0].rows) == 15
     incomplete = facts_for(*rows, complete=False)
     assert view_causes.of_predictor(Evaluation(rows=tuple(rows), facts=incomplete), "simulate") == []

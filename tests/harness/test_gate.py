@@ -232,8 +232,5 @@ def test_a_change_is_judged_by_source_and_rows_that_are_new_to_it_stand_apart(ma
     assert [(m.run_id, m.after) for m in found.only_new] == [("c", pytest.approx(0.5))]
     report = view_drift.added(Report(title="t"), found, None, view_drift.Known(looked={"b"}))
     (table,) = (t for t in report.tables if t.title == "The change by source")
-    assert [row[0] for row in table.rows] == [
-        "open, held out",
-        "first looks, held out",
-        "only new projects it, held out",
-    ]
+    words = ("open", "first looks", "only new projects it")
+    assert [row[0] for row in table.rows] == [f"{each}, held out" for each in words]

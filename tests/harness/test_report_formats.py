@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from tabled import tabled
 
 from harness.cli import main
-from harness.contracts import frame
 from harness.contracts.results import BASELINE, FITS, Row, RunFacts
 from harness.evaluation.evaluate import Evaluation
-from harness.report import files, junit, latex, markdown, plot, plot_details, post, provenance, publish, view_detail
+from harness.report import files, junit, latex, markdown, post, provenance, publish, view_detail
 from harness.report.table import NONE, Column, Table
 from harness.score import gate
 from tests.harness import plain_rows
@@ -27,26 +26,17 @@ def evaluation(make_row: Callable[..., Row]) -> Evaluation:
     """Two models on two GPUs, one run refused; both predictors, every fit; a group with an inversion."""
     parts = {"compute_s": 0.006, "tp_s": 0.004}
     known = (("a", 100.0, 104.0, "h100_sxm"), ("b", 200.0, 90.0, "h100_sxm"), ("c", 100.0, None, "mi355x"))
+    parts |= {"projected_memory_gib": 40.0, "measured_memory_gib": 44.0, "memory_error": -1 / 11}
+    refused = {"reason": "not modelled: <thing>"}
     rows = [
         make_row(
-            name,
-            measured,
-            projected,
-            fit=fit,
-            predictor=predictor,
-            gpu=gpu,
-            model=NASTY if name == "a" else "dense",
-            reason="" if projected else "not modelled: <thing>",
-            **(
-                parts | {"projected_memory_gib": 40.0, "measured_memory_gib": 44.0, "memory_error": -1 / 11}
-                if projected
-                else {}
-            ),
+            name, measured, projected, fit=fit, predictor=predictor, gpu=gpu, model=NASTY if name == "a" else "dense",
+            **(parts if projected else refused),
         )
         for name, measured, projected, gpu in known
         for predictor in ("simulate", BASELINE)
         for fit in FITS
-    ]
+    ]  # fmt: skip
     facts = {
         name: RunFacts(run_id=name, memory_kind="device", differs={"tp": tp}, complete=name != "c")
         for name, tp in (("a", "2"), ("b", "10"), ("c", "1"))
@@ -105,42 +95,10 @@ def test_a_latex_table_has_the_columns_of_its_head() -> None:
     assert text.count(r"\begin{") == text.count(r"\end{") == 2
 
 
-def test_braces_of_the_whole_file_balance(evaluation: Evaluation) -> None:
-    text = re.sub(r"\\[{}]", "", latex.render(post.tables(evaluation)))
-    depth = 0
-    for mark in re.findall(r"[{}]", text):
-        depth += 1 if mark == "{" else -1
-        assert depth >= 0
-    assert depth == 0
-
-
 def test_tables_for_a_paper_have_main_columns_only(evaluation: Evaluation) -> None:
     made = post.tables(evaluation)
     assert not any(c.minor for t in made for c in t.columns)
     assert max(len(t.columns) for t in made) <= 8
-
-
-# Plots
-
-
-def test_every_plot_is_drawn_the_same_twice(evaluation: Evaluation) -> None:
-    held = frame.part(evaluation.frame, predictor="simulate", fit="heldout")
-    draw: tuple[Callable[[], object], ...] = (
-        lambda: plot_details.errors_by_parallelism(held, "t"),
-        lambda: plot_details.memory(held, "t"),
-        lambda: plot_details.steps(held, "t"),
-    )
-    for make in draw:
-        first, second = (plot.svg(make()) for _ in range(2))  # type: ignore[arg-type]
-        assert first == second
-        assert ElementTree.fromstring(first).tag.endswith("svg")
-
-
-def test_nothing_to_draw_is_no_plot(make_row: Callable[..., Row]) -> None:
-    rows = frame.of([make_row("x", 1.0, None)])
-    assert plot_details.errors_by_parallelism(rows, "t") is None
-    assert plot_details.memory(rows, "t") is None
-    assert plot_details.steps(rows, "t") is None
 
 
 # Error by parallelism
@@ -223,13 +181,6 @@ def test_the_command_writes_the_formats_asked_for(saved: files.Saved, tmp_path, 
     assert (tmp_path / "benchmark-steps.png").exists()
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "results.json")]) == 2
     capsys.readouterr()
-
-
-def test_new_rows_remove_old_plots(saved: files.Saved, tmp_path) -> None:
-    for name in ("benchmark-steps.svg", "simulate-measured.png", "mine.png"):
-        (tmp_path / name).write_text("of earlier rows")
-    publish.write_rows(tmp_path, saved)
-    assert {p.name for p in tmp_path.iterdir()} == {"results.csv", "results.json", "mine.png"}
 
 
 @pytest.mark.parametrize(

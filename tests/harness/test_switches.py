@@ -12,7 +12,6 @@ from harness.contracts.results import Row, RunFacts
 from harness.score import changes
 from harness.score.scaling import origin, scaling, within
 from harness.score.switches import ladders, pairs, sign_share, switches
-from tests.harness.plain_rows import alone
 from tests.harness.plain_rows import alone as row
 
 
@@ -89,7 +88,7 @@ PAPER = "A. Author 2022 arXiv:0000.00000 Table 1"
 
 
 def scaled(run_id: str, gpus: int, measured: float, projected: float | None, **other: str) -> Row:
-    return alone(run_id, measured, projected, gpus=gpus, **other)
+    return row(run_id, measured, projected, gpus=gpus, **other)
 
 
 def fact(run_id: str, source: str = "one", flops: float = 1.0, **configuration: str) -> RunFacts:
@@ -110,12 +109,8 @@ def test_efficiency_is_over_the_smallest_size() -> None:
 
 def test_the_median_of_several_runs_of_one_size_counts() -> None:
     known = {k: fact(k, gpus=n) for k, n in (("a", "8"), ("b", "16"), ("c", "16"), ("d", "16"))}
-    rows = [
-        scaled("a", 8, 100.0, 1.0),
-        scaled("b", 16, 90.0, 1.0),
-        scaled("c", 16, 10.0, 1.0),
-        scaled("d", 16, 95.0, 1.0),
-    ]
+    measured = (("a", 8, 100.0), ("b", 16, 90.0), ("c", 16, 10.0), ("d", 16, 95.0))
+    rows = [scaled(name, gpus, tgs, 1.0) for name, gpus, tgs in measured]
     (point,) = scaling(frame.of(rows, known))[0].points
     assert (point.runs, point.measured) == (3, pytest.approx(0.9))
 
@@ -210,15 +205,8 @@ def test_what_no_recipe_field_holds_is_no_kind_and_parts_runs_outside_a_group(ma
 
 
 def test_a_score_is_of_the_ratio_and_of_the_sign_beyond_noise(make_row: Make) -> None:
-    found = changes.pairs(
-        rows_of(
-            make_row,
-            ("a", 100, 200, {"tp": "1"}, {}),
-            ("b", 110, 220, {"tp": "2"}, {}),
-            ("c", 101, 180, {"tp": "4"}, {}),
-        )
-    )
-    of = changes.score(found)
+    runs = (("a", 100, 200, {"tp": "1"}, {}), ("b", 110, 220, {"tp": "2"}, {}), ("c", 101, 180, {"tp": "4"}, {}))
+    of = changes.score(changes.pairs(rows_of(make_row, *runs)))
     assert (of.pairs, of.real, of.right) == (3, 2, 2)  # a to c is within 2 %
     assert of.median == pytest.approx(1 - 0.9 / 1.01)
     assert {of.worst.first, of.worst.second} == {"a", "c"} or {of.worst.first, of.worst.second} == {"b", "c"}

@@ -19,9 +19,15 @@ from tests.harness import plain_rows
 
 Image = pytest.importorskip("PIL.Image")
 
-DRAW: dict[str, Callable[..., Any]] = {
+POST: dict[str, Callable[..., Any]] = {
     "hero": plot_post.hero, "sources": plot_post.sources, "what-if": plot_post.what_if, "orders": plot_details.orders,
 }  # fmt: skip
+#: Those of a report, which have a title for a theme.
+DETAILS = {
+    draw.__name__: lambda rows, _=None, draw=draw: draw(rows, "t")
+    for draw in (plot_details.errors_by_parallelism, plot_details.memory, plot_details.steps)
+}
+DRAW = POST | DETAILS
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +98,7 @@ def test_a_plot_is_the_same_twice_and_of_its_theme(held: Any, name: str, kind: s
     assert np.abs(pixels - page).max() > 100
 
 
-@pytest.mark.parametrize("name", DRAW)
+@pytest.mark.parametrize("name", POST)
 def test_texts_stay_inside_the_picture_and_apart(held: Any, name: str) -> None:
     """Titles, labels of axes and names; not the labels beside marks, which may meet where marks do."""
     import matplotlib.text
@@ -148,7 +154,7 @@ def test_runs_of_an_order_are_named_and_wrong_ones_dashed() -> None:
 
 def test_nothing_to_draw_is_no_plot() -> None:
     rows = some(("x", 1.0, None))
-    assert [draw(rows) for draw in DRAW.values()] == [None] * 4
+    assert [draw(rows) for draw in DRAW.values()] == [None] * 7
 
 
 # The article

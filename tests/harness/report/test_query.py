@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 
@@ -23,21 +22,22 @@ from harness.report.spec import GROUPS, METRICS, Spec, table
 from harness.report.table import Column, Report, Table
 from harness.report.terminal import document
 from harness.score import accuracy
+from tests.harness import plain_rows
 
 
-@pytest.fixture
-def evaluation(make_row: Callable) -> Evaluation:
+@pytest.fixture(scope="module")
+def evaluation() -> Evaluation:
     rows, facts = [], {}
     for i in range(24):
         run = f"r{i:02d}"
         values = {
             "gpu": ("a100", "b200")[i % 2], "family": ("f", "g", "")[i % 3], "gpus": 8 << (i % 4), "group": f"g{i // 6}",
+            "interval_low": 90.0, "interval_high": 115.0, "memory_error": 0.01 * i,
         }  # fmt: skip
         for predictor, off in (("simulate", 1.0 + 0.01 * i), ("constant-mfu", 1.5)):
             for fit in ("uncalibrated", "heldout"):
-                more = {"interval_low": 90.0, "interval_high": 115.0, "memory_error": 0.01 * i}
                 projected = None if i == 23 else 100.0 * off
-                rows.append(make_row(run, 100.0 + i, projected, predictor=predictor, fit=fit, **values, **more))
+                rows.append(plain_rows.row(run, 100.0 + i, projected, predictor=predictor, fit=fit, **values))
         facts[run] = RunFacts(run_id=run, source="one @1, a", differs={"tp": str(1 << (i % 3)), "numa": run}, arch="x")
     return Evaluation(rows=tuple(rows), facts=facts)
 
@@ -59,27 +59,11 @@ def test_every_metric_and_every_group_is_shown(evaluation: Evaluation) -> None:
 
 
 @given(groups=st.lists(st.sampled_from(["gpu", "family", "gpus", "tp", "group"]), min_size=1, max_size=3, unique=True))
-def test_groups_split_the_rows_and_lose_none(make_row_module: Callable, groups: list[str]) -> None:
-    evaluation = make_row_module
+def test_groups_split_the_rows_and_lose_none(evaluation: Evaluation, groups: list[str]) -> None:
     made = query.ask(evaluation, ",".join(groups), "rows,compared", [])
     assert sum(int(line[-2]) for line in made.rows) == 24
     assert sum(int(line[-1]) for line in made.rows) == 23
     assert len({line[:-2] for line in made.rows}) == len(made.rows)
-
-
-@pytest.fixture(scope="module")
-def make_row_module() -> Evaluation:
-    from harness.contracts.results import Row
-
-    rows = [
-        Row(run_id=f"r{i}", suite="", group=f"g{i // 6}", gpu=("a", "b")[i % 2], gpus=8 << (i % 4), model="m",
-            family=("f", "g", "")[i % 3], precision="bf16", framework="w", predictor="simulate", fit="heldout",
-            status="ok", measured_tgs=100.0, projected_tgs=None if i == 23 else 100.0 + i,
-            error=None if i == 23 else 0.01 * i)
-        for i in range(24)
-    ]  # fmt: skip
-    facts = {r.run_id: RunFacts(run_id=r.run_id, differs={"tp": r.run_id[-1]}) for r in rows}
-    return Evaluation(rows=tuple(rows), facts=facts)
 
 
 def test_a_table_says_what_the_figures_of_its_rows_are(evaluation: Evaluation) -> None:
@@ -142,11 +126,10 @@ def test_a_formula_in_a_name_stays_text(evaluation: Evaluation) -> None:
 
 def _damaged(text: str) -> dict[str, bytes]:
     document = json.loads(text)
-    older, newer, unnamed = ({**document, "schema_version": version} for version in (0, 99, None))
-    del unnamed["schema_version"]
+    older, newer = (json.dumps({**document, "schema_version": version}).encode() for version in (0, 99))
     return {
-        "half-written": text[: len(text) // 2].encode(), "older": json.dumps(older).encode(),
-        "newer": json.dumps(newer).encode(), "no version": json.dumps(unnamed).encode(),
+        "half-written": text[: len(text) // 2].encode(), "older": older, "newer": newer,
+        "no version": text.replace("schema_version", "version").encode(),
         "foreign": b'{"accuracy": 0.93, "epochs": 3}', "a list": b"[1, 2]", "no JSON": b"suite: moe\n",
         "no text": bytes(range(256)), "empty": b"",
         "a column too many": json.dumps({**document, "rows": [{**document["rows"][0], "colour": 1}]}).encode(),
