@@ -87,16 +87,6 @@ def test_groups_need_two_projections_and_count_the_missing(make_row, facts_for, 
     assert group.stated
 
 
-def test_rows_that_differ_in_switches_only_are_marked(make_row, facts_for, framed) -> None:
-    rows = [make_row("a", 100, 90), make_row("b", 120, 95)]
-    facts = {
-        r.run_id: replace(f, differs={"tp": "1", "numa": r.run_id}, switches=("numa",))
-        for r, f in zip(rows, facts_for(*rows).values(), strict=True)
-    }
-    (group,) = ranking.group_rankings(framed(rows, facts))
-    assert not group.stated
-
-
 def test_summary_is_the_mean_over_groups(make_row, facts_for, framed) -> None:
     rows = [make_row("a", 100, 90), make_row("b", 120, 95)]
     rows += [make_row("c", 100, 95, group="h"), make_row("d", 200, 90, group="h")]

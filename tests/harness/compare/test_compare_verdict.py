@@ -148,16 +148,11 @@ def test_what_is_said_of_two(steps: tuple[float, float], spread: dict, work: dic
 
 
 def test_of_three_the_best_stands_against_the_next_and_the_last() -> None:
-    runs = [
-        side("slow", noisy(1, 12.0), **WORK),
-        side("best", noisy(2, 5.0), **WORK),
-        side("next", noisy(3, 5.5), **WORK),
-    ]
-    said = verdict(runs)
+    steps = {"slow": 12.0, "best": 5.0, "next": 5.5}
+    said = verdict([side(name, noisy(i, step), **WORK) for i, (name, step) in enumerate(steps.items(), 1)])
     assert said.startswith("best is 10.")
     says(said, " % faster than next (by step time: ", " and 2.4", "times as fast as slow")
     assert said.count("95 % interval") == 2
-    assert said.count(".") >= 1
     assert said.endswith(".")
 
 

@@ -38,6 +38,10 @@ class Sight:
         """The value of a script, in which ``probe`` is that of ``probe.js``."""
         return self.page.evaluate(script)
 
+    def lacking(self, selector: str, holds: str) -> int:
+        """The number of elements ``e`` of which ``holds`` is not true."""
+        return int(self.js(f"() => [...document.querySelectorAll({selector!r})].filter(e => !({holds})).length"))
+
     @property
     def address(self) -> str:
         return str(self.js("location.hash"))

@@ -2,7 +2,6 @@
 
 import re
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,23 +24,13 @@ def test_nothing_overprints_and_nothing_runs_out_of_the_page(look: Any, width: i
         assert sight.js("probe.tooWide()") <= 0
         assert sight.js("probe.overlaps()") == []
         assert sight.js("probe.cut()") == []
-        assert (
-            sight.js(
-                "() => [...document.querySelectorAll('.chart')].filter(c => !c.querySelector('svg')).map(c => c.id)"
-            )
-            == []
-        )
+        assert sight.lacking(".chart", "e.querySelector('svg')") == 0
 
 
 @pytest.mark.parametrize("width", [1300, 500])
 def test_the_drawer_is_readable(look: Any, width: int) -> None:
     with look("#run=run-0003", width=width) as sight:
-        assert (
-            sight.js(
-                "() => document.getElementById('drawer').scrollWidth - document.getElementById('drawer').clientWidth"
-            )
-            <= 0
-        )
+        assert sight.lacking("#drawer", "e.scrollWidth <= e.clientWidth") == 0
         assert sight.js("probe.overlaps()") == []
         assert sight.js("probe.cut()") == []
 
@@ -52,10 +41,7 @@ def test_the_first_screen_says_how_good_it_is(look: Any, evaluation: Evaluation)
         (said,) = sight.texts(".verdict")
         says(said, f"Over {figures.compared} measured runs", f"{100 * (figures.mape or 0):.1f} %")
         assert sight.texts(".tiles b")[:2] == [f"{100 * (v or 0):.1f} %" for v in (figures.mape, figures.macro_mape)]
-        bottom = sight.js(
-            "() => Math.max(...['hero', 'heat'].map(i => document.getElementById(i).getBoundingClientRect().bottom))"
-        )
-        assert bottom <= 900
+        assert sight.lacking("#hero, #heat", "e.getBoundingClientRect().bottom <= 900") == 0
         # a lane a GPU, with what the intervals of its runs allow: a bar and its two ends
         assert sight.page.locator("#hero .whisker").count() == 3 * sight.page.locator("#hero [data-filter]").count() > 0
 
@@ -171,16 +157,8 @@ def test_on_paper_the_explorer_is_off_and_tables_are_whole(look: Any) -> None:
         hidden = ["nav", "#explore", "#bar", "#theme", "#drawer"]
         assert [s for s in hidden if sight.page.locator(s).first.is_visible()] == []
         assert sight.page.locator("#heat").is_visible()
-        assert (
-            sight.js("() => [...document.querySelectorAll('table.written')].filter(t => !t.checkVisibility()).length")
-            == 0
-        )
-        assert (
-            sight.js(
-                "[...document.querySelectorAll('.wide')].filter(w => getComputedStyle(w).overflowX !== 'visible').length"
-            )
-            == 0
-        )
+        assert sight.lacking("table.written", "e.checkVisibility()") == 0
+        assert sight.lacking(".wide", "getComputedStyle(e).overflowX === 'visible'") == 0
         assert len(sight.page.pdf(format="A4")) > 10_000
         sight.js("() => dispatchEvent(new Event('afterprint'))")
         assert sight.js("() => document.querySelectorAll('details[open]').length") == 0
@@ -282,4 +260,3 @@ def test_files_of_the_page_are_there_and_short() -> None:
     assert {p.name for p in scripts} == {"common.js", "first.html", "explorer.html", *html.SCRIPTS, *html.STYLES}
     for path in scripts:
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 250, path.name
-    assert Path(html.PAGE).is_dir()
