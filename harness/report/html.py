@@ -56,16 +56,10 @@ def _lines(report: Report, data: Mapping[str, Any] | None, said: Verdict | None)
 def _navigation(report: Report, data: Mapping[str, Any] | None) -> Iterator[str]:
     if data is None:
         return
-    places = [
-        ("short", "Verdict"),
-        ("explore", "Rows"),
-        ("where", "Error"),
-        ("ranking", "Ranking"),
-        ("parts-of", "Step"),
-    ]
-    places += [("memory", "Memory"), ("refused", "Refusals"), ("tables", "Tables")]
-    places += [("provenance", "Provenance")] if report.provenance else []
-    yield "<nav>" + "".join(f'<a href="#{i}" data-to="{i}">{words}</a>' for i, words in places) + "</nav>"
+    places = {"short": "Verdict", "explore": "Rows", "where": "Error", "ranking": "Ranking", "parts-of": "Step"}
+    places |= {"memory": "Memory", "refused": "Refusals", "tables": "Tables"}
+    places |= {"provenance": "Provenance"} if report.provenance else {}
+    yield "<nav>" + "".join(f'<a href="#{i}" data-to="{i}">{words}</a>' for i, words in places.items()) + "</nav>"
 
 
 def _verdict(said: Verdict) -> Iterator[str]:
@@ -98,15 +92,11 @@ def _check(line: str) -> str:
 
 
 def _tables(tables: tuple[Table, ...], *, folded: bool) -> Iterator[str]:
-    if not tables:
-        return
-    if not folded:
-        yield from (_section(table) for table in tables)
-        return
-    yield '<section id="tables"><h2>Tables</h2><p class="note">Of all rows, whatever the filters above.</p>'
-    for table in tables:
-        yield _folded(table)
-    yield "</section>"
+    if tables and folded:
+        yield '<section id="tables"><h2>Tables</h2><p class="note">Of all rows, whatever the filters above.</p>'
+        yield from (*map(_folded, tables), "</section>")
+    else:
+        yield from map(_section, tables)
 
 
 def _folded(table: Table) -> str:

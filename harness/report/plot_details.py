@@ -144,20 +144,10 @@ def _boxes(axes: Any, ratios: Mapping[str, Any]) -> None:
     plain(axes)
     axes.axvspan(0.9, 1.1, color=PALE, zorder=0)
     axes.axvline(1.0, color=GREY, linewidth=0.8, zorder=1)
-    grey = {"color": "#777777", "linewidth": 0.9}
-    axes.boxplot(
-        list(ratios.values()),
-        orientation="horizontal",
-        positions=range(len(ratios)),
-        widths=0.6,
-        showfliers=False,
-        medianprops={"color": VERMILION, "linewidth": 1.6},
-        boxprops=grey,
-        whiskerprops=grey,
-        capprops=grey,
-        manage_ticks=False,
-        zorder=4,
-    )
+    grey, median = {"color": "#777777", "linewidth": 0.9}, {"color": VERMILION, "linewidth": 1.6}
+    lines = {"boxprops": grey, "whiskerprops": grey, "capprops": grey, "medianprops": median}
+    box = {"positions": range(len(ratios)), "widths": 0.6, "showfliers": False, "manage_ticks": False, "zorder": 4}
+    axes.boxplot(list(ratios.values()), orientation="horizontal", **box, **lines)
     for i, points in enumerate(ratios.values()):
         offsets = i + 0.22 * np.sin(2.4 * np.arange(len(points)))
         axes.scatter(points, offsets, s=7, color=BLUE, alpha=0.55 if len(points) < 100 else 0.3, linewidths=0, zorder=3)

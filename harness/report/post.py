@@ -162,20 +162,16 @@ def _order(of: Figures) -> Iterator[str]:
 
 def _bad(of: Figures) -> Iterator[str]:
     known = of.compared
-    if known.empty:
+    if known["cell"].nunique() < 2:
         return
     cells, ablated = causes.cells(known), causes.ablations(known)
     most, alone = cells[:3], cells[cells["rows"] == 1]
     yield from _paragraph(
         f"The {len(most)} worst of {many(len(cells), 'kind')} of run add {100 * most['points'].sum():.1f} of the"
         f" {100 * cells['points'].sum():.1f} points of the mean by kind; {many(len(alone), 'kind')} rest on a single run"
-        f" ({100 * alone['points'].sum():.1f} points)."
-        if len(cells) > 1
-        else "",
+        f" ({100 * alone['points'].sum():.1f} points).",
         f"Were the typical error of every kind known in advance, {percent(ablated['error'].iloc[-1])} would be left: that is"
-        " how much runs of one kind differ among themselves, and no correction by kind can take it away."
-        if len(cells) > 1
-        else "",
+        " how much runs of one kind differ among themselves, and no correction by kind can take it away.",
     )
 
 

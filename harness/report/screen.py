@@ -163,9 +163,8 @@ def _shortened(blocks: Sequence[Block], most: int, name: int) -> Iterator[Block]
 
 
 def _worst(rows: pd.DataFrame, name: str) -> Table:
-    held = frame.part(rows, predictor=name, fit="heldout").dropna(subset=["error"])
-    plain = frame.part(rows, predictor=name, fit="uncalibrated").set_index("run_id")["projected_tgs"]
-    sized = held.assign(size=held["error"].abs(), plain=held["run_id"].map(plain))
+    compared = view_rows.beside_expected(rows, name).dropna(subset=["held_error"])
+    sized = compared.assign(size=compared["held_error"].abs())
     worst = sized.sort_values(["size", "run_id"], ascending=[False, True])[:_WORST]
     return spec.tabled("furthest_off", frame.lines(worst), name=name)
 

@@ -39,7 +39,7 @@ def bar(row: Any) -> str:
 
 def few(evaluation: Evaluation, name: str) -> Table:
     """Returns every row of a predictor, measured or not; no rows where there are more than :data:`FEW`."""
-    rows = _beside_expected(evaluation.once, name)
+    rows = beside_expected(evaluation.once, name)
     lines = list(frame.lines(rows)) if len(rows) <= FEW else []
     step = lambda row: bar(row) or row.status  # noqa: E731
     return tabled("few", lines, name=name, legend=_legend(lines), expected=_expected, inside=_inside, step=step)
@@ -64,7 +64,7 @@ def doubted_rows(evaluation: Evaluation, name: str) -> Table:
 
 def unmeasured_rows(evaluation: Evaluation, name: str) -> list[Any]:
     """Returns the rows of the predictor (uncalibrated) that have a projection and no measurement of anything: cases."""
-    rows = _beside_expected(evaluation.once, name)
+    rows = beside_expected(evaluation.once, name)
     measured = rows[["measured_tgs", "measured_memory_gib"]].notna().any(axis=1)
     case = rows["projected_tgs"].notna() & ~measured & (rows["measured_status"] != "out-of-memory")
     return list(frame.lines(rows[case]))
@@ -76,7 +76,7 @@ def unmeasured(evaluation: Evaluation, name: str) -> Table:
     return tabled("unmeasured", lines, name=name, legend=_legend(lines), expected=_expected, bar=bar)
 
 
-def _beside_expected(rows: pd.DataFrame, name: str) -> pd.DataFrame:
+def beside_expected(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """Returns the uncalibrated rows of a predictor, beside each (``held_…``) what its held-out row expects."""
     plain, held = (frame.part(rows, predictor=name, fit=fit) for fit in ("uncalibrated", "heldout"))
     figures = held.set_index("run_id")[["projected_tgs", "interval_low", "interval_high", "error"]]
