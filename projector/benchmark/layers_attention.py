@@ -8,33 +8,11 @@ from functools import lru_cache
 import torch
 from torch import nn
 
-from projector.benchmark.layers_parallel import Ranks, copy_to, gather_from, reduce_from, scatter_to
+from projector.benchmark.layers_parallel import Group, copy_to
 from projector.benchmark.layers_parts import LayerSetup, Norm, linear, share
 from projector.workload.model import MLA
 
 Tensor = torch.Tensor
-
-
-class Enter(nn.Module):
-    """The communication before a column-parallel product: every rank gets all tokens."""
-
-    def __init__(self, ranks: Ranks) -> None:
-        super().__init__()
-        self.ranks = ranks
-
-    def forward(self, x: Tensor) -> Tensor:
-        return gather_from(x, self.ranks.tp) if self.ranks.sequence_parallel else copy_to(x, self.ranks.tp)
-
-
-class Leave(nn.Module):
-    """The communication after a row-parallel product: the sum over the ranks, on all tokens or on this rank's."""
-
-    def __init__(self, ranks: Ranks) -> None:
-        super().__init__()
-        self.ranks = ranks
-
-    def forward(self, x: Tensor) -> Tensor:
-        return scatter_to(x, self.ranks.tp) if self.ranks.sequence_parallel else reduce_from(x, self.ranks.tp)
 
 
 class Rotary(nn.Module):
@@ -86,13 +64,12 @@ class Attention(nn.Module):
     def __init__(self, made: LayerSetup) -> None:
         super().__init__()
         model, ranks = made.model, made.ranks
-        self.made = made
+        self.made, self.ranks = made, ranks
         self.heads = share(model.num_attention_heads, ranks.tp.size)
         self.groups = share(model.num_query_groups, ranks.tp.size)
         self.width = model.kv_channels
         self.alibi, self.rank = model.position_embedding_type == "alibi", ranks.tp.rank
         biased = model.add_bias_linear or model.add_qkv_bias
-        self.enter, self.leave = Enter(ranks), Leave(ranks)
         parts = [self.heads + 2 * self.groups] if made.execution.fusion.qkv else [self.heads, self.groups, self.groups]
         self.qkv = nn.ModuleList(linear(made, model.hidden_size, part * self.width, biased) for part in parts)
         self.proj = linear(made, self.heads * self.width, model.hidden_size, model.add_bias_linear)
@@ -101,31 +78,30 @@ class Attention(nn.Module):
         self.k_norm: nn.Module = Norm(made, self.width) if model.qk_layernorm else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        x, length = self.enter(x), self.made.length
+        x, length = self.ranks.enter(x), self.made.length
         mixed = [part(x).unflatten(0, (-1, length)).unflatten(-1, (-1, self.width)) for part in self.qkv]
         q, k, v = mixed if len(mixed) > 1 else mixed[0].split([self.heads, self.groups, self.groups], dim=2)
         own, bias = q.shape[2], None
         if self.alibi:
             heads = self.made.model.num_attention_heads
             bias = distances(heads, self.rank * own, own, length, q.dtype, q.device)
-        out: Tensor = self.leave(self.proj(_attend(self.rotate(self.q_norm(q)), self.rotate(self.k_norm(k)), v, bias)))
-        return out
+        mixed_heads = _attend(self.rotate(self.q_norm(q)), self.rotate(self.k_norm(k)), v, bias)
+        return self.ranks.leave(self.proj(mixed_heads))
 
 
 class LatentAttention(nn.Module):
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434) on [tokens, hidden]; down-projections are whole.
 
-    ``shared`` is applied to the rotated key that all heads share; where weights are sharded tensors, it sums the
-    gradient of that key over the ranks.
+    ``key_group``: the ranks over which the gradient of the rotated key is summed, which all heads share: those that
+    share the heads where weights are sharded tensors.
     """
 
     def __init__(self, made: LayerSetup, mla: MLA) -> None:
         super().__init__()
         model, ranks = made.model, made.ranks
-        self.made, self.mla = made, mla
+        self.made, self.ranks, self.mla = made, ranks, mla
         self.heads = share(model.num_attention_heads, ranks.tp.size)
         turned, rank = mla.qk_pos_emb_head_dim, mla.q_lora_rank
-        self.enter, self.leave = Enter(ranks), Leave(ranks)
         self.q_down = linear(made, model.hidden_size, rank) if rank else None
         self.q_norm = Norm(made, rank) if rank else None
         self.q_up = linear(made, rank or model.hidden_size, self.heads * (mla.qk_head_dim + turned))
@@ -135,19 +111,20 @@ class LatentAttention(nn.Module):
         self.proj = linear(made, self.heads * mla.v_head_dim, model.hidden_size)
         rotated = model.position_embedding_type == "rope"
         self.rotate: nn.Module = Rotary(made, turned) if rotated else nn.Identity()
-        self.shared: nn.Module = nn.Identity()
+        self.key_group = Group()
 
     def forward(self, x: Tensor) -> Tensor:
         mla, length = self.mla, self.made.length
         plain, turned = mla.qk_head_dim, mla.qk_pos_emb_head_dim
-        x = self.enter(x)
+        x = self.ranks.enter(x)
         narrow = x if self.q_down is None or self.q_norm is None else self.q_norm(self.q_down(x))
         queries = self.q_up(narrow).unflatten(0, (-1, length)).unflatten(-1, (-1, plain + turned))
         q_plain, q_turned = queries.split([plain, turned], dim=-1)
         latent, key = self.kv_down(x).split([mla.kv_lora_rank, turned], dim=-1)
         up = self.kv_up(self.kv_norm(latent)).unflatten(0, (-1, length)).unflatten(-1, (-1, plain + mla.v_head_dim))
         k, v = up.split([plain, mla.v_head_dim], dim=-1)
-        key = self.rotate(self.shared(key).reshape(-1, length, 1, turned)).expand(-1, -1, queries.shape[2], -1)
+        key = self.rotate(copy_to(key, self.key_group).reshape(-1, length, 1, turned)).expand(
+            -1, -1, queries.shape[2], -1
+        )
         q = torch.cat([q_plain, self.rotate(q_turned)], dim=-1)
-        out: Tensor = self.leave(self.proj(_attend(q, torch.cat([k, key], dim=-1), v)))
-        return out
+        return self.ranks.leave(self.proj(_attend(q, torch.cat([k, key], dim=-1), v)))

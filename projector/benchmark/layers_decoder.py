@@ -14,7 +14,7 @@ from torch import nn
 
 from projector.benchmark.layers_attention import Attention, LatentAttention
 from projector.benchmark.layers_moe import Routed
-from projector.benchmark.layers_parallel import Group, copy_to, gather_from, reduce_from, scatter_to
+from projector.benchmark.layers_parallel import Group
 from projector.benchmark.layers_parts import FeedForward, LayerSetup, Norm, linear, share
 from projector.errors import Unsupported
 from projector.workload.model import LayerKind
@@ -52,9 +52,7 @@ class _Dense(nn.Module):
         self.network = FeedForward(made, made.model.ffn_hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
-        tp, sequence = self.ranks.tp, self.ranks.sequence_parallel
-        out = self.network(gather_from(x, tp) if sequence else copy_to(x, tp))
-        return scatter_to(out, tp) if sequence else reduce_from(out, tp)
+        return self.ranks.leave(self.network(self.ranks.enter(x)))
 
 
 class Embedding(nn.Module):
@@ -82,8 +80,7 @@ class Embedding(nn.Module):
             x = nn.functional.embedding(local.masked_fill(outside, 0), self.table.weight)
             x = x.masked_fill(outside[..., None], 0.0)
         x = x if self.positions is None else x + self.positions / self.ranks.tp.size  # summed over the ranks below
-        x = x.reshape(-1, x.shape[-1]).to(self.dtype)
-        return scatter_to(x, self.ranks.tp) if self.ranks.sequence_parallel else reduce_from(x, self.ranks.tp)
+        return self.ranks.leave(x.reshape(-1, x.shape[-1]).to(self.dtype))
 
 
 class Head(nn.Module):
@@ -103,10 +100,7 @@ class Head(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """Returns [tokens, own part of the vocabulary]."""
-        ranks = self.ranks
-        x = self.norm(x)
-        x = gather_from(x, ranks.tp) if ranks.sequence_parallel else copy_to(x, ranks.tp)
-        out: Tensor = self.output(x)
+        out: Tensor = self.output(self.ranks.enter(self.norm(x)))
         return out
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:

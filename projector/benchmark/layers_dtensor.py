@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInpu
 
 from projector.benchmark.layers_attention import Attention, LatentAttention
 from projector.benchmark.layers_decoder import Embedding, Head
-from projector.benchmark.layers_parallel import Group, copy_to
+from projector.benchmark.layers_parallel import Group
 from projector.benchmark.layers_parts import FeedForward, LayerSetup
 
 
@@ -43,13 +43,12 @@ def split(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
     for name, part in module.named_modules():
         inside = f"{name}." if name else ""
         if isinstance(part, Attention | LatentAttention | FeedForward):
-            columns = [f"{inside}{key}" for key in _columns(part)]
-            plan |= {key: ColwiseParallel() for key in columns}
+            plan |= {f"{inside}{key}": ColwiseParallel() for key in _columns(part)}
             plan[f"{inside}{'fc2' if isinstance(part, FeedForward) else 'proj'}"] = RowwiseParallel()
             if isinstance(part, Attention):
                 part.rank = group.rank  # its heads' place among all
             if isinstance(part, LatentAttention):  # whole products see its input
-                part.shared = _Copy(group)
+                part.key_group = group
             elif name:
                 plan[name] = PrepareModuleInput(input_layouts=(Replicate(),), desired_input_layouts=(Replicate(),))
         elif isinstance(part, Embedding):
@@ -76,15 +75,6 @@ def _columns(part: nn.Module) -> list[str]:
     if isinstance(part, LatentAttention):
         return ["q_up", "kv_up"]
     return ["fc1", *(["gate"] if getattr(part, "gate", None) is not None else [])]
-
-
-class _Copy(nn.Module):
-    def __init__(self, group: Group) -> None:
-        super().__init__()
-        self.group = group
-
-    def forward(self, x: Tensor) -> Tensor:
-        return copy_to(x, self.group)
 
 
 @cache

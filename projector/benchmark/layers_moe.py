@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from projector.benchmark.layers_attention import Enter, Leave
 from projector.benchmark.layers_parallel import exchange, grouped_counts
 from projector.benchmark.layers_parts import FeedForward, LayerSetup, activated, cast, linear, share
 from projector.workload.model import MoE
@@ -87,7 +86,7 @@ class Routed(nn.Module):
     def __init__(self, made: LayerSetup, moe: MoE) -> None:
         super().__init__()
         ranks, recipe = made.ranks, made.workload.recipe
-        self.ep, self.split = ranks.ep, recipe.etp > 1 and ranks.tp.size > 1
+        self.ranks, self.ep, self.split = ranks, ranks.ep, recipe.etp > 1 and ranks.tp.size > 1
         self.local = share(moe.num_experts, ranks.ep.size)
         self.total = self.local * ranks.ep.size
         self.router = Router(made, moe)
@@ -98,15 +97,14 @@ class Routed(nn.Module):
         self.shared = FeedForward(made, shared) if shared else None
         gated = shared and moe.moe_shared_expert_gate
         self.shared_gate = linear(made, made.model.hidden_size, 1) if gated else None
-        self.enter, self.leave = Enter(ranks), Leave(ranks)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.split:
-            x = self.enter(x)
-            out: Tensor = self._routed(x)
-            return self.leave(out if self.shared is None else out + self._gated(x, self.shared(x)))  # type: ignore[no-any-return]
+            x = self.ranks.enter(x)
+            out = self._routed(x)
+            return self.ranks.leave(out if self.shared is None else out + self._gated(x, self.shared(x)))
         out = self._routed(x)
-        return out if self.shared is None else out + self._gated(x, self.leave(self.shared(self.enter(x))))
+        return out if self.shared is None else out + self._gated(x, self.ranks.leave(self.shared(self.ranks.enter(x))))
 
     def _gated(self, x: Tensor, out: Tensor) -> Tensor:
         """Returns the shared experts' output, weighed token by token where the model has a gate for it."""

@@ -37,6 +37,14 @@ class Ranks:
     edp: Group = Group()
     sequence_parallel: bool = False
 
+    def enter(self, x: Tensor) -> Tensor:
+        """Communicates before a column-parallel product: every rank gets all tokens."""
+        return gather_from(x, self.tp) if self.sequence_parallel else copy_to(x, self.tp)
+
+    def leave(self, x: Tensor) -> Tensor:
+        """Communicates after a row-parallel product: the sum over the ranks, on all tokens or on this rank's."""
+        return scatter_to(x, self.tp) if self.sequence_parallel else reduce_from(x, self.tp)
+
 
 ALONE = Ranks()
 
@@ -55,30 +63,28 @@ def joined(lines: Iterable[Sequence[int]]) -> Group:
 
 def copy_to(x: Tensor, group: Group) -> Tensor:
     """Returns ``x``; its gradient is the sum over ``group``."""
-    return x if group.size == 1 else _pair(x, _identity, partial(_summed, group=group))
+    return _pair(x, group, _identity, _summed)
 
 
 def reduce_from(x: Tensor, group: Group) -> Tensor:
     """Returns the sum of ``x`` over ``group``; its gradient passes as it is."""
-    return x if group.size == 1 else _pair(x, partial(_summed, group=group), _identity)
+    return _pair(x, group, _summed, _identity)
 
 
 def gather_from(x: Tensor, group: Group) -> Tensor:
     """Returns the tokens [n, …] of every rank one after the other [n·size, …]; gradients are summed and scattered."""
-    return x if group.size == 1 else _pair(x, partial(_gathered, group=group), partial(_scattered, group=group))
+    return _pair(x, group, _gathered, _scattered)
 
 
 def scatter_to(x: Tensor, group: Group) -> Tensor:
     """Returns this rank's tokens [n/size, …] of the sum over ``group``; gradients are gathered."""
-    return x if group.size == 1 else _pair(x, partial(_scattered, group=group), partial(_gathered, group=group))
+    return _pair(x, group, _scattered, _gathered)
 
 
 def exchange(x: Tensor, out: Sequence[int], into: Sequence[int], group: Group) -> Tensor:
     """Returns all-to-all of rows: ``into[i]`` rows of ``x`` go to rank i, ``out[i]`` rows come from it."""
-    if group.size == 1:
-        return x
     there, back = (list(out), list(into)), (list(into), list(out))
-    return _pair(x, *(partial(_all_to_all, splits=splits, group=group) for splits in (there, back)))
+    return _pair(x, group, *(partial(_all_to_all, splits=splits) for splits in (there, back)))
 
 
 def grouped_counts(counts: Tensor, group: Group) -> Tensor:
@@ -115,31 +121,33 @@ all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_te
 reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
-Change = Callable[[Tensor], Tensor]
+Change = Callable[[Tensor, Group], Tensor]
 
 
 class _ForwardAndBackward(torch.autograd.Function):
     """Applies one communication to a tensor forward, and another one to its gradient backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, there: Change, back: Change) -> Tensor:
-        ctx.back = back
-        return there(x)
+    def forward(ctx: Any, x: Tensor, group: Group, there: Change, back: Change) -> Tensor:
+        ctx.group, ctx.back = group, back
+        return there(x, group)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        return ctx.back(grads[0]), None, None
+        return ctx.back(grads[0], ctx.group), None, None, None
 
 
-def _pair(x: Tensor, there: Change, back: Change) -> Tensor:
-    return _ForwardAndBackward.apply(x, there, back)  # type: ignore[no-any-return, no-untyped-call]
+def _pair(x: Tensor, group: Group, there: Change, back: Change) -> Tensor:
+    if group.size == 1:
+        return x
+    return _ForwardAndBackward.apply(x, group, there, back)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def _identity(x: Tensor) -> Tensor:
+def _identity(x: Tensor, _: Group) -> Tensor:
     return x.view_as(x)
 
 
-def _all_to_all(x: Tensor, splits: tuple[list[int], list[int]], group: Group) -> Tensor:
+def _all_to_all(x: Tensor, group: Group, splits: tuple[list[int], list[int]]) -> Tensor:
     out, into = splits
     received = x.new_empty((sum(out), *x.shape[1:]))
     dist.all_to_all_single(received, x.contiguous(), out, into, group=group.handle)

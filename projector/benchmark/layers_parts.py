@@ -122,7 +122,7 @@ def activated(model: Model, x: Tensor) -> Tensor:
 class FeedForward(nn.Module):
     """Two linears and the activation between them on all tokens; ``width``: that of all ranks, split over ``tp``.
 
-    The output is this rank's summand: see ``Leave`` of :mod:`projector.benchmark.layers_attention`.
+    The output is this rank's summand: see :meth:`projector.benchmark.layers_parallel.Ranks.leave`.
     """
 
     def __init__(self, made: LayerSetup, width: int) -> None:
