@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 
 from harness.measure.log import Disturbed
@@ -42,10 +42,9 @@ def disturbed(done: Trained, asked: Asked | None) -> Disturbed:
     )
 
 
-def _doubt(step: Sequence[float]) -> float:
+def _doubt(step: Mapping[str, float]) -> float:
     """Returns half the 90 % interval over the median, by its quartiles (normal: 1.253 σ / √n, σ = range / 1.349)."""
-    _, spread, samples, *_ = step
-    return 1.645 * 1.253 / 1.349 * spread / math.sqrt(max(samples, 1))
+    return 1.645 * 1.253 / 1.349 * step["spread"] / math.sqrt(max(step["samples"], 1))
 
 
 def judged(done: Trained, alone: Here, asked: Asked | None) -> ShrinkTest:

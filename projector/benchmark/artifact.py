@@ -14,7 +14,7 @@ from typing import Any
 
 from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import Device
-from projector.benchmark.timings import Asked, CollectiveWanted, Seconds, Timings
+from projector.benchmark.timings import Asked, Timings
 from projector.errors import InputError, Problem, raise_all
 from projector.io.documents import parse_json
 from projector.io.files import read_text
@@ -86,19 +86,7 @@ def refuse(path: Path, document: Mapping[str, Any], asked: Asked, gpu: str, devi
 def timings_of(path: Path, document: Mapping[str, Any]) -> Timings:
     """Returns the timings of a document. Raises :class:`InputError` where the file was changed."""
     try:
-        times = document["timings"]
-        return Timings(
-            source=str(times["source"]),
-            laps={name: Seconds(**value) for name, value in times["laps"].items()},
-            step=Seconds(**times["step"]),
-            update_short=Seconds(**times["update_short"]),
-            updates={name: Seconds(**value) for name, value in times["updates"].items()},
-            collectives=tuple((CollectiveWanted(**wanted), Seconds(**value)) for wanted, value in times["collectives"]),
-            weights={name: (float(dense), float(expert)) for name, (dense, expert) in times["weights"].items()},
-            updated={name: float(value) for name, value in times["updated"].items()},
-            conditions=dict(times["conditions"]),
-            saved={name: float(value) for name, value in times["saved"].items()},
-        )
+        return Timings.read(document["timings"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         found = f"{type(error).__name__}: {error}"
         raise InputError([Problem(str(path), "timings", found, "timings as --save-benchmark writes them")]) from None

@@ -10,7 +10,7 @@ from projector.benchmark import launcher, processes
 from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import Device
 from projector.benchmark.job import unheard
-from projector.benchmark.timings import CollectiveWanted, Seconds, seconds
+from projector.benchmark.timings import CollectiveWanted, Seconds
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.io import csv_file
@@ -79,7 +79,7 @@ def timed(
         limit = _START + _EACH * max(budget, 1.0) * len(wanted)
         threads = processes.threads_of(device, ranks)
         times = processes.launch(processes.JobFile(_TASK, payload, device.place, threads, ranks, limit))
-    return tuple(Swept(each, seconds(time), _nodes(each, nodes)) for each, time in zip(wanted, times, strict=True))
+    return tuple(Swept(each, Seconds.read(time), _nodes(each, nodes)) for each, time in zip(wanted, times, strict=True))
 
 
 def _nodes(collective: CollectiveWanted, nodes: int) -> int:
@@ -91,7 +91,7 @@ def sweep(
     payload: tuple[tuple[CollectiveWanted, ...], float],
     device: Device,
     kept: Callable[[object], None] = unheard,  # noqa: ARG001
-) -> list[list[float]]:
+) -> list[dict[str, Any]]:
     """Returns the times of each collective in turn; every rank runs it."""
     from projector.benchmark.exchange import run_collective
     from projector.benchmark.layers_parallel import Ranks

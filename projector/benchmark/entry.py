@@ -73,7 +73,7 @@ def _gpu(probed: Probed, name: str) -> tuple[Gpu, dict[str, Fact]]:
         raise ValueError("less than one operation a clock: a device that others use, or too small a --largest")
     rates = {dtype: rate for dtype, rate in rates.items() if rate >= 1.0}  # what the format takes
     plain = [kernel for kernel in probed.streams if getattr(kernel.op, "kind", "") in _PLAIN] or probed.streams
-    bandwidth = max(_byte_rate(kernel, probed.launch.seconds) for kernel in plain)
+    bandwidth = max(_byte_rate(kernel, probed.launch.median) for kernel in plain)
     exponentials = max(probed.exponentials / (units * clock * 1e6), 0.1)
     gpu = Gpu(
         name=name,
@@ -143,12 +143,12 @@ def _effective_bytes(op: Stream) -> float:
 def _byte_rate(taken: TimedKernel, fill: float) -> float:
     op = taken.op
     assert isinstance(op, Stream)
-    return _effective_bytes(op) / max(taken.timing.seconds - op.launches * fill, taken.timing.seconds / 2)
+    return _effective_bytes(op) / max(taken.timing.median - op.launches * fill, taken.timing.median / 2)
 
 
 def _streams(probed: Probed, bandwidth: float) -> dict[str, Parameter]:
     """Returns the share of the memory rate by kind, as the mean of its passes in time per byte, after one launch."""
-    fill = max(probed.launch.seconds, _LEAST_FILL)
+    fill = max(probed.launch.median, _LEAST_FILL)
     spread = probed.launch.spread
     parameters = {
         "stream.fill_us": _measured(fill * 1e6, spread, "shortest kernel here"),
@@ -193,8 +193,8 @@ def _loops(probed: Probed, gpu: Gpu, fixed: Mapping[str, Parameter]) -> dict[str
 
 def _fitted(key: str, taken: Sequence[TimedKernel], gpu: Gpu, others: Mapping[str, Parameter]) -> Parameter:
     """Returns the share with the least error, each shape weighed with the root of its time: steps consist of long ones."""
-    weights = np.sqrt([each.timing.seconds for each in taken])
-    measured = np.log([each.timing.seconds for each in taken])
+    weights = np.sqrt([each.timing.median for each in taken])
+    measured = np.log([each.timing.median for each in taken])
     ops = [each.op for each in taken]
     losses = []
     for share in _GRID:
@@ -217,4 +217,4 @@ def _model(gpu: Gpu, parameters: Mapping[str, Parameter]) -> Simulated:
 
 def _errors(model: Simulated, taken: Sequence[TimedKernel]) -> list[float]:
     modelled = model.times([each.op for each in taken]).seconds
-    return [abs(float(seconds) / each.timing.seconds - 1.0) for seconds, each in zip(modelled, taken, strict=True)]
+    return [abs(float(seconds) / each.timing.median - 1.0) for seconds, each in zip(modelled, taken, strict=True)]

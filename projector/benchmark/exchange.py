@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -12,10 +13,9 @@ import torch.distributed as dist
 from projector.benchmark.device import Device
 from projector.benchmark.layers_parallel import Group, Ranks, all_gather, joined, reduce_scatter
 from projector.benchmark.processes import BACKENDS
-from projector.benchmark.timings import Asked, CollectiveWanted, summary
+from projector.benchmark.timings import Asked, CollectiveWanted, Seconds
 
 _TYPES = {1: torch.int8, 2: torch.bfloat16, 4: torch.float32}
-_WARM, _FEWEST, _MOST = 1, 5, 200
 _QUEUED = 8  # calls that one time is the mean of: the sum of a step counts, and few of them take much longer than most
 _BETWEEN = 4e-3  # seconds of compute between two of them on a CPU: about a layer of a model that fits there
 BUCKET = 25 * 2**20  # bytes of one gradient reduction (torch.nn.parallel.DistributedDataParallel, bucket_cap_mb)
@@ -49,29 +49,47 @@ def _strided_group(ranks: int, size: int, stride: int) -> Group:
     return joined([range(at, at + size * stride, stride) for block in blocks for at in range(block, block + stride)])
 
 
-def run_collective(asked: CollectiveWanted, ranks: Ranks, device: Device, budget: float) -> list[float]:
-    """Returns the times (see :func:`summary`) of a collective with all groups of its size at work at once.
+def run_collective(asked: CollectiveWanted, ranks: Ranks, device: Device, budget: float) -> dict[str, Any]:
+    """Returns the seconds (fields of :class:`Seconds`) of a collective with all groups of its size at work at once.
 
     On a GPU calls are queued behind each other. On a CPU every rank computes between them, as in a step: the threads of
     gloo that move the data then wait for the cores that compute, and ranks come at different moments.
     """
     call = _call(asked, _group(asked, ranks), device)
     seconds_of_call = _queued(call, device) if device.type == "cuda" else _between_compute(call)
-    times: list[float] = []
-    start = time.perf_counter()
-    for number in range(_WARM + _MOST):
-        device.synchronize()
-        dist.barrier()
-        seconds = seconds_of_call()
-        if number < _WARM:
-            continue
-        times.append(seconds)
-        if len(times) >= _FEWEST and agreed(time.perf_counter() - start > budget / 4, device):
-            break
-    result = [summary(times)]
+    result = [repeated(seconds_of_call, device, budget, warm=1, fewest=5, most=200)]
     if asked.kind == "send_recv":
         dist.broadcast_object_list(result, 0)  # the last of an odd number has no partner
     return result[0]
+
+
+def repeated(
+    seconds_of_call: Callable[[], float], device: Device, budget: float, *, warm: int, fewest: int, most: int
+) -> dict[str, Any]:
+    """Returns the seconds (fields of :class:`Seconds`) of ``fewest`` to ``most`` calls behind ``warm`` others, which all
+    ranks begin together, until a quarter of the ``budget`` is spent."""
+    times: list[float] = []
+    start = time.perf_counter()
+    for number in range(warm + most):
+        together(device)
+        seconds = seconds_of_call()
+        if number >= warm:
+            times.append(seconds)
+            if len(times) >= fewest and agreed(time.perf_counter() - start > budget / 4, device):
+                break
+    return asdict(Seconds.of(times))
+
+
+def together(device: Device) -> None:
+    """Waits until this device and all ranks are at the same place."""
+    device.synchronize()
+    if several():
+        dist.barrier()
+
+
+def several() -> bool:
+    """Returns whether other ranks have joined this one."""
+    return dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _queued(call: Callable[[], Any], device: Device) -> Callable[[], float]:
@@ -110,7 +128,7 @@ def _between_compute(call: Callable[[], Any]) -> Callable[[], float]:
 
 def agreed(word: bool, device: Device) -> bool:
     """Returns the answer of rank 0, which has the watch, on every rank."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
+    if not several():
         return word
     answer = torch.tensor([float(word)], device=device.place)
     dist.broadcast(answer, 0)

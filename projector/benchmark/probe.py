@@ -13,7 +13,8 @@ from projector.benchmark import attention, gemm
 from projector.benchmark.device import Device, clocks_mhz, cpu_cache_bytes
 from projector.benchmark.job import Job, Ready, Skip, filled, unheard
 from projector.benchmark.passes import PASSES
-from projector.benchmark.stopwatch import Stopwatch, Timing
+from projector.benchmark.stopwatch import Stopwatch
+from projector.benchmark.timings import Seconds
 from projector.dataclass import dataclass
 from projector.hardware import catalogue
 from projector.kernels.protocol import ComputeOp
@@ -33,12 +34,12 @@ class TimedKernel:
     """A kernel with the time that it took."""
 
     op: ComputeOp
-    timing: Timing
+    timing: Seconds
     name: str = ""
 
     @property
     def flop_rate(self) -> float:
-        return self.op.flops / self.timing.seconds
+        return self.op.flops / self.timing.median
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Probed:
     gemms: tuple[TimedKernel, ...]
     streams: tuple[TimedKernel, ...]
     attentions: tuple[TimedKernel, ...]
-    launch: Timing
+    launch: Seconds
     host_launch: float
     exponentials: float
     facts: dict[str, Fact]
@@ -182,7 +183,7 @@ def _exponentials(device: Device, edge: int) -> float:
     x, torch = filled(device, (count,), device.torch.float32), device.torch
     out = torch.empty_like(x)
     warm = Stopwatch(device, 11, flush=False)
-    return count / warm.time(lambda: torch.exp(x, out=out)).seconds
+    return count / warm.time(lambda: torch.exp(x, out=out)).median
 
 
 def _known_exponentials(device: Device, facts: dict[str, Fact]) -> float:

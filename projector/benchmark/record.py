@@ -287,10 +287,10 @@ def _time_job(
     except (RuntimeError, TypeError, ValueError, AssertionError) as error:
         recorded.skipped[f"{job.kind}: {job.family}: {_first_line(error)}"] += 1
         return
-    rates.learn(job, timing.seconds)
+    rates.learn(job, timing.median)
     note = f"; {ready.note}" if ready.note else ""
     condition = f"{watch.condition}, median of {timing.samples}{note}"
-    table.add(job.op, family, timing.seconds, timing.spread, condition, source)
+    table.add(job.op, family, timing.median, timing.spread, condition, source)
     recorded.added[job.kind] += 1
     recorded.spreads.append(timing.spread)
 

@@ -6,20 +6,26 @@ at every seam in both directions, so that caches, autograd, the allocator and th
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import field
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from projector.benchmark.job import unheard
+from projector.benchmark.device import Device
+from projector.benchmark.exchange import agreed, together
 from projector.dataclass import dataclass
 
 Tensor = torch.Tensor
-Finish = Callable[[], None]
+MICROBATCHES = 2  # of a step: the first gives gradients their place and casts weights, the others add and use
+_WARM = 3  # steps that fill caches, allocators and autograd's buffers, and are compared with as many before them
+_STEADY, _PATIENCE = 0.03, 5.0  # change of their median until which clocks still move; budgets that this may take
+_FEWEST, _MOST = 8, 400  # steps
 
 
 class Stamps:
@@ -39,12 +45,10 @@ class Stamps:
 
     def seconds(self) -> list[tuple[str, float]]:
         """Returns (name, seconds since the stamp before) of each stamp but the first, which starts the clock."""
-        if self._cuda:
-            torch.cuda.synchronize()
-            pairs = zip(self._taken, self._taken[1:], strict=False)
-            return [(name, previous.elapsed_time(event) * 1e-3) for (_, previous), (name, event) in pairs]
-        pairs = zip(self._taken, self._taken[1:], strict=False)
-        return [(name, moment - previous) for (_, previous), (name, moment) in pairs]
+        if not self._cuda:
+            return [(name, moment - previous) for (_, previous), (name, moment) in pairwise(self._taken)]
+        torch.cuda.synchronize()
+        return [(name, previous.elapsed_time(event) * 1e-3) for (_, previous), (name, event) in pairwise(self._taken)]
 
 
 class _Seam(torch.autograd.Function):
@@ -107,31 +111,26 @@ class Laps:
 def laps(
     strip: Strip,
     draw: Callable[[], tuple[Tensor, Tensor]],
-    finish: Finish,
-    start: Callable[[], None],
-    *,
-    cuda: bool,
-    microbatches: int,
-    warm: Callable[[list[float]], bool],
-    samples: int,
-    enough: Callable[[int, float], bool],
-    before: Callable[[int], None] = unheard,
+    finish: Callable[[], None],
+    device: Device,
+    budget: float,
+    before: Callable[[int], None],
 ) -> Laps:
-    """Runs steps until ``warm`` accepts their seconds, then up to ``samples`` more until ``enough(steps, seconds)``.
+    """Runs steps, which all ranks begin together, until they are settled, then some more until ``budget`` seconds are spent.
 
-    ``draw``: ids and labels of a micro-batch; ``finish``: clip, optimizer and the cleared gradients; ``start``: what
-    keeps ranks together before a step; ``before``: called with the number of each micro-batch, from 0.
+    ``draw``: ids and labels of a micro-batch; ``finish``: clip, optimizer and the cleared gradients; ``before``: called
+    with the number of each micro-batch, from 0.
     """
     times, began = Laps(), 0.0
     cold: list[float] | None = []
     while True:
-        start()
-        stamps = Stamps(cuda)
+        together(device)
+        stamps = Stamps(device.type == "cuda")
         stamps.take("begin")
         total = None
-        for micro in range(microbatches):
+        for micro in range(MICROBATCHES):
             before(micro)
-            loss = strip(*draw(), stamps) / microbatches
+            loss = strip(*draw(), stamps) / MICROBATCHES
             stamps.take("loss")
             loss.backward()
             stamps.take("backward embedding")
@@ -144,12 +143,20 @@ def laps(
         lapses = stamps.seconds()
         if cold is not None:
             cold.append(sum(seconds for _, seconds in lapses))
-            if warm(cold):
+            if agreed(_settled(cold, budget), device):
                 cold, began = None, time.perf_counter()
             continue
         _add_lapses(times, lapses)
-        if len(times.steps) == samples or enough(len(times.steps), time.perf_counter() - began):
+        steps, spent = len(times.steps), time.perf_counter() - began
+        if steps == _MOST or agreed(steps >= _FEWEST and spent > budget, device):
             return times
+
+
+def _settled(steps: list[float], budget: float) -> bool:
+    """Returns whether clocks, caches and buffers have settled: the last steps take as long as those before."""
+    late, early = steps[-_WARM:], steps[-2 * _WARM : -_WARM]
+    steady = bool(early) and abs(statistics.median(late) / statistics.median(early) - 1.0) < _STEADY
+    return len(steps) >= 2 * _WARM and (steady or sum(steps) > _PATIENCE * budget)
 
 
 def _add_lapses(times: Laps, lapses: Sequence[tuple[str, float]]) -> None:

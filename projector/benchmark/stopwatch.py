@@ -6,14 +6,13 @@ time; on a CPU the clock is ``time.perf_counter`` and what the framework's dispa
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from projector.benchmark.device import Device
-from projector.dataclass import dataclass
+from projector.benchmark.timings import Seconds
 
 try:
     import resource
@@ -28,20 +27,6 @@ _LEAST_LEAD = 5e-4  # seconds of the pause at least: what writes over the caches
 _LEAD = 2.0  # times what the host needs to issue a call, for which the device pauses first
 _NOISY, _MOST_ROUNDS, _FEWEST = 0.1, 4, 3
 _WARM_SECONDS = 0.02  # a clock that rests wakes up within some milliseconds
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Median seconds of ``samples`` runs; ``spread``: interquartile range over the median."""
-
-    seconds: float
-    spread: float
-    samples: int
-
-
-def _spread(times: list[float]) -> float:
-    low, median, high = statistics.quantiles(times, n=4)
-    return (high - low) / max(median, 1e-9)
 
 
 def _preemptions() -> int:
@@ -78,18 +63,18 @@ class Stopwatch:
         """Returns how kernels are timed, for the column ``condition``; the number of runs follows it."""
         return f"live, {'cold' if self.flush else 'warm'} cache"
 
-    def time(self, call: Call) -> Timing:
+    def time(self, call: Call) -> Seconds:
         """Returns the seconds of ``call`` on the device."""
         seconds, issued = self._warm(call)
         samples = max(_FEWEST, min(self.samples, int(self.most / max(seconds, 1e-9))))
         measure = partial(self._events, issued) if self.device.type == "cuda" else self._clock
         times = measure(call, samples)
         start = time.perf_counter()
-        while (
-            _spread(times) > _NOISY and len(times) < _MOST_ROUNDS * samples and time.perf_counter() - start < self.most
-        ):
+        found = Seconds.of(times)
+        while found.spread > _NOISY and len(times) < _MOST_ROUNDS * samples and time.perf_counter() - start < self.most:
             times += measure(call, samples)
-        return Timing(statistics.median(times), _spread(times), len(times))
+            found = Seconds.of(times)
+        return found
 
     def _warm(self, call: Call) -> tuple[float, float]:
         """Runs ``call`` until the device is awake; returns the last run's seconds, and those of the host until then."""

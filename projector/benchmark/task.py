@@ -6,6 +6,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -18,20 +19,16 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from projector.benchmark import source, step_laps
 from projector.benchmark.conditions import under
 from projector.benchmark.device import Device
-from projector.benchmark.exchange import agreed, groups_of, run_collective
+from projector.benchmark.exchange import groups_of, repeated, run_collective, several
 from projector.benchmark.job import unheard
 from projector.benchmark.layers_dtensor import shard
 from projector.benchmark.layers_narrow import converted, fresh
 from projector.benchmark.layers_parts import LayerSetup
 from projector.benchmark.step_laps import Strip
-from projector.benchmark.timings import Asked, StageWanted, summary
+from projector.benchmark.timings import Asked, Seconds, StageWanted
 from projector.benchmark.update import Update, local
 from projector.dataclass import dataclass
 
-_WARM = 3  # steps that fill caches, allocators and autograd's buffers, and are compared with as many before them
-_STEADY, _PATIENCE = 0.03, 5.0  # change of their median until which clocks still move; budgets that this may take
-_FEWEST, _MOST = 8, 400  # steps
-_MICROBATCHES = 2  # the first gives gradients their place and casts weights, the others add and use
 _COPIES = 3  # of a layer, so that one does not find its weights in a cache where the real model would not
 _CACHES = 4.0  # weights and gradients of the layers exceed so many caches, where the model has as many
 
@@ -60,13 +57,9 @@ def run(asked: Asked, device: Device, kept: Callable[[Any], None] = unheard) -> 
             strip,
             _token_source(made),
             update,
-            _barrier(device),
-            cuda=device.type == "cuda",
-            microbatches=_MICROBATCHES,
-            warm=_settled(asked.budget, device),
-            samples=_MOST,
-            before=_before_microbatch(strip, sync_last=asked.sharded and not in_each),
-            enough=_have_enough(asked.budget, device),
+            device,
+            asked.budget,
+            _before_microbatch(strip, sync_last=asked.sharded and not in_each),
         )
         after = under(device) | _peak_bytes(device)
         like = torch.empty(0, dtype=update.own[0].dtype, device=device.place)
@@ -78,9 +71,9 @@ def run(asked: Asked, device: Device, kept: Callable[[Any], None] = unheard) -> 
             device.torch.cuda.empty_cache()  # what is held in pieces serves no larger tensor
         result: dict[str, Any] = {
             "source": layers.name,
-            "laps": {name: summary(times) for name, times in laps.found.items()},
-            "step": summary(laps.steps),
-            "update short": _update_seconds(separate_update(shapes), asked.budget, device),
+            "laps": {name: asdict(Seconds.of(times)) for name, times in laps.found.items()},
+            "step": asdict(Seconds.of(laps.steps)),
+            "update_short": _update_seconds(separate_update(shapes), asked.budget, device),
             "weights": {key: [size.dense, size.expert] for key, size in sizes.items()},
             "saved": dict(saved),
             "updates": {},
@@ -122,7 +115,7 @@ def _before_microbatch(strip: step_laps.Strip, *, sync_last: bool) -> Callable[[
         if micro == 0:
             fresh(strip)
         if sync_last:
-            whole.set_requires_gradient_sync(micro == _MICROBATCHES - 1)
+            whole.set_requires_gradient_sync(micro == step_laps.MICROBATCHES - 1)
 
     return hear
 
@@ -137,15 +130,6 @@ def _token_source(made: LayerSetup) -> Callable[[], tuple[torch.Tensor, torch.Te
     return draw
 
 
-def _barrier(device: Device) -> Callable[[], None]:
-    def start() -> None:
-        device.synchronize()
-        if dist.is_initialized() and dist.get_world_size() > 1:
-            dist.barrier()
-
-    return start
-
-
 def _peak_bytes(device: Device) -> dict[str, float]:
     """Returns the largest number of bytes that the shortened model held."""
     if device.type == "cpu":
@@ -153,22 +137,6 @@ def _peak_bytes(device: Device) -> dict[str, float]:
     cuda = device.torch.cuda
     named = {"allocated": cuda.max_memory_allocated, "reserved": cuda.max_memory_reserved}
     return {f"peak_{name}_bytes": float(ask(device.index)) for name, ask in named.items()}
-
-
-def _settled(budget: float, device: Device) -> Callable[[list[float]], bool]:
-    """Returns a test whether clocks, caches and buffers have settled: the last steps take as long as those before."""
-
-    def warm(steps: list[float]) -> bool:
-        late, early = steps[-_WARM:], steps[-2 * _WARM : -_WARM]
-        steady = bool(early) and abs(statistics.median(late) / statistics.median(early) - 1.0) < _STEADY
-        return agreed(len(steps) >= 2 * _WARM and (steady or sum(steps) > _PATIENCE * budget), device)
-
-    return warm
-
-
-def _have_enough(budget: float, device: Device) -> Callable[[int, float], bool]:
-    """Returns a test whether there are steps and seconds enough to stop."""
-    return lambda steps, seconds: agreed(steps >= _FEWEST and seconds > budget, device)
 
 
 @dataclass(frozen=True)
@@ -214,26 +182,19 @@ def _separate_update(masters: bool, like: torch.Tensor, shapes: Sequence[tuple[i
     return Update(weights, masters, apart=True)
 
 
-def _update_seconds(update: Update, budget: float, device: Device) -> list[float]:
-    times: list[float] = []
-    barrier = _barrier(device)
-    enough = _have_enough(budget / 4, device)
-    start_of_all = time.perf_counter()
-    for number in range(_MOST):
-        barrier()
+def _update_seconds(update: Update, budget: float, device: Device) -> dict[str, Any]:
+    def seconds_of_step() -> float:
         start = time.perf_counter()
         update.step()
         device.synchronize()
-        if number >= 2:
-            times.append(time.perf_counter() - start)
-            if enough(len(times), time.perf_counter() - start_of_all):
-                break
-    return summary(times)
+        return time.perf_counter() - start
+
+    return repeated(seconds_of_step, device, budget, warm=2, fewest=8, most=398)
 
 
 def _mean_over_ranks(result: Any) -> Any:
     """Returns the mean over all ranks: times of a step that they take together differ by core and device."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
+    if not several():
         return result
     results: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(results, result)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import asdict, field
 from typing import Any
 
 from projector.dataclass import dataclass
@@ -23,6 +23,20 @@ class Seconds:
     spread: float = 0.0
     samples: int = 0
     quiet: float = 0.0
+
+    @classmethod
+    def of(cls, times: Sequence[float]) -> Seconds:
+        """Returns what ``times``, one at least, say."""
+        if len(times) < 2:
+            return cls(times[0], 0.0, 1, times[0])
+        low, median, high = statistics.quantiles(times, n=4)
+        least = statistics.quantiles(times, n=10, method="inclusive")[0]
+        return cls(median, (high - low) / max(median, 1e-9), len(times), least)
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> Seconds:
+        """Returns the seconds that :func:`dataclasses.asdict` gave, or the mean of several ranks' of them."""
+        return cls(**{**value, "samples": int(value["samples"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,38 +123,30 @@ class Timings:
     @classmethod
     def of(cls, found: Mapping[str, Any], asked: Asked) -> Timings:
         """Returns the timings in what :func:`projector.benchmark.task.run` returned."""
-        return cls(
-            source=str(found["source"]),
-            laps={name: seconds(value) for name, value in found["laps"].items()},
-            step=seconds(found["step"]),
-            update_short=seconds(found["update short"]),
-            updates={key: seconds(value) for key, value in found["updates"].items()},
-            updated={stage.key: stage.elements(found["weights"]) for stage in asked.stages},
-            weights={key: (float(dense), float(expert)) for key, (dense, expert) in found["weights"].items()},
-            conditions=dict(found.get("conditions", {})),
-            saved=dict(found["saved"]),
-            collectives=tuple(  # the first of them, where a rank was lost
-                (each, seconds(value)) for each, value in zip(asked.collectives, found["collectives"], strict=False)
-            ),
+        wanted = map(asdict, asked.collectives)
+        return cls.read(
+            {
+                **found,
+                "collectives": zip(wanted, found["collectives"], strict=False),  # the first, where a rank was lost
+                "updated": {stage.key: stage.elements(found["weights"]) for stage in asked.stages},
+            }
         )
 
-
-def seconds(value: Sequence[float]) -> Seconds:
-    median, spread, samples, quiet = value
-    return Seconds(float(median), float(spread), int(samples), float(quiet))
-
-
-def summary(times: Sequence[float]) -> list[float]:
-    """Returns [median, interquartile range over it, samples, least decile] of at least one time."""
-    if len(times) < 2:
-        return [times[0], 0.0, 1, times[0]]
-    low, median, high = statistics.quantiles(times, n=4)
-    return [
-        median,
-        (high - low) / max(median, 1e-9),
-        len(times),
-        statistics.quantiles(times, n=10, method="inclusive")[0],
-    ]
+    @classmethod
+    def read(cls, times: Mapping[str, Any]) -> Timings:
+        """Returns the timings that :func:`dataclasses.asdict` gave."""
+        return cls(
+            source=str(times["source"]),
+            laps={name: Seconds.read(value) for name, value in times["laps"].items()},
+            step=Seconds.read(times["step"]),
+            update_short=Seconds.read(times["update_short"]),
+            updates={name: Seconds.read(value) for name, value in times["updates"].items()},
+            collectives=tuple((CollectiveWanted(**w), Seconds.read(value)) for w, value in times["collectives"]),
+            weights={name: (float(dense), float(expert)) for name, (dense, expert) in times["weights"].items()},
+            updated={name: float(value) for name, value in times["updated"].items()},
+            conditions=dict(times["conditions"]),
+            saved={name: float(value) for name, value in times["saved"].items()},
+        )
 
 
 def key_of(kind: LayerKind, replayed: bool) -> str:

@@ -119,7 +119,7 @@ def _print_probed(probed: Probed, gpu_entry: Entry) -> None:
         print(f"  {dtype:<5} peak {rate / 1e12:9.4g} TFLOP/s   loop {loop.value:.2f} ({loop.source})")
     print(f"  memory     {gpu.memory_bandwidth / 1e9:9.4g} GB/s, {gpu.usable_memory_bytes / 2**30:.1f} GiB usable")
     print(
-        f"  launch     {probed.launch.seconds * 1e6:9.3g} us on the device, {probed.host_launch * 1e6:.3g} us on the host"
+        f"  launch     {probed.launch.median * 1e6:9.3g} us on the device, {probed.host_launch * 1e6:.3g} us on the host"
     )
     for key, parameter in gpu_entry.parameters.items():
         if key.startswith("stream.") and parameter.kind == "measured" and not key.endswith("_us"):

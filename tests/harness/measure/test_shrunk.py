@@ -74,7 +74,7 @@ class Machine:
         def run(turn: Turn) -> dict[str, Any]:
             taken = sorted(self.work(1.0) for _ in range(6))
             (step if turn.asked else rounds).append(taken[3])
-            found = {"step": [taken[3], (taken[4] - taken[1]) / taken[3], 6, 0.0]} if turn.asked else None
+            found = {"step": {"spread": (taken[4] - taken[1]) / taken[3], "samples": 6}} if turn.asked else None
             return {"waited": 0.0, "others": 0.0, "found": found}
 
         words = take(turns, run, lambda: self.work(0.1), lambda _: None)
