@@ -98,17 +98,25 @@ def convert(row: Cells, gpu: Gpu) -> Converted | str:
     ceiling = families.unusable(row.raw)
     if ceiling is not None:
         return ceiling
-    cells = _MAKE[kind](row, gpu)
-    return cells if isinstance(cells, str) else Converted(kind, cells, "quantization" in row["notes"])
-
-
-def _gemm(row: Cells, gpu: Gpu) -> dict[str, str] | str:
-    sizes = {"m": row.count("m"), "n": row.count("n"), "k": row.count("k"), "batch": row.count("batch", 1)}
-    work = 2.0 * sizes["m"] * sizes["n"] * sizes["k"] * sizes["batch"]
-    time = _time(row, work * (3.0 if kind_of(row["op"]) == "gemm_step" else 1.0))
+    made = _MAKE[kind](row, gpu)
+    if isinstance(made, str):
+        return made
+    cells, work = made
+    time = _time(row, work)
     if time is None:
         return "no time and no rate"
-    return {
+    taken = {"time_us": time, "condition": families.condition(row.raw), "source": families.provenance(row.raw)}
+    return Converted(kind, {**cells, **taken}, "quantization" in row["notes"])
+
+
+#: The cells that describe a kernel, and its FLOP.
+_Made = tuple[dict[str, str], float]
+
+
+def _gemm(row: Cells, gpu: Gpu) -> _Made:
+    sizes = {"m": row.count("m"), "n": row.count("n"), "k": row.count("k"), "batch": row.count("batch", 1)}
+    work = 2.0 * sizes["m"] * sizes["n"] * sizes["k"] * sizes["batch"]
+    cells = {
         "family": families.gemm_family(row.raw, gpu.vendor),
         "dtype": families.dtype_of(row.raw),
         "scaling": families.scaling_of(row.raw),
@@ -118,10 +126,8 @@ def _gemm(row: Cells, gpu: Gpu) -> dict[str, str] | str:
         **{name: str(size) for name, size in sizes.items()},
         "tile": families.tile_of(row["kernel"]),
         "split_k": families.split_of(row["kernel"]),
-        "time_us": time,
-        "condition": families.condition(row.raw),
-        "source": families.provenance(row.raw),
     }
+    return cells, work * (3.0 if kind_of(row["op"]) == "gemm_step" else 1.0)
 
 
 def _layout(row: Cells) -> str:
@@ -131,7 +137,7 @@ def _layout(row: Cells) -> str:
     return word
 
 
-def _attention(row: Cells, gpu: Gpu) -> dict[str, str] | str:
+def _attention(row: Cells, gpu: Gpu) -> _Made:
     queries, width = row.count("seq_q"), row.count("head_dim_qk")
     sizes = {
         "batch": row.count("batch", 1),
@@ -147,34 +153,26 @@ def _attention(row: Cells, gpu: Gpu) -> dict[str, str] | str:
     work *= 2.5 if backward else 1.0
     if row["flops_convention"] == "causal half" or (causal and not row["flops_convention"]):
         work /= 2.0
-    time = _time(row, work)
-    if time is None:
-        return "no time and no rate"
-    return {
+    cells = {
         "family": families.attention_family(row.raw, gpu.vendor, gpu.arch),
         "dtype": families.dtype_of(row.raw),
         "backward": str(int(backward)),
         "causal": str(int(causal)),
         **{name: str(size) for name, size in sizes.items()},
-        "time_us": time,
-        "condition": families.condition(row.raw),
-        "source": families.provenance(row.raw),
     }
+    return cells, work
 
 
-def _grouped(row: Cells, _: Gpu) -> dict[str, str] | str:
+def _grouped(row: Cells, _: Gpu) -> _Made | str:
     layout: str = WORDS["grouped_layouts"][row["op"].removeprefix("grouped_gemm_")]
     groups, wide, deep = row.count("num_groups"), row.count("n"), row.count("k")
     per_group, total = row.positive("m_per_group"), row.positive("m_total")
     rows = int(groups * per_group) if per_group else int(total or 0)
     if rows < 1:
         return "no rows stated"
-    time = _time(row, 2.0 * rows * wide * deep)
-    if time is None:
-        return "no time and no rate"
     accumulate = layout == "NT" and row.flag("accumulate")
     scaling = "blockwise" if "DeepGEMM" in row["library"] else families.scaling_of(row.raw)
-    return {
+    cells = {
         "family": families.family(row["library"]),
         "dtype": families.dtype_of(row.raw),
         "scaling": scaling,
@@ -185,10 +183,8 @@ def _grouped(row: Cells, _: Gpu) -> dict[str, str] | str:
         "groups": str(groups),
         "rows": str(rows),
         **({"n": str(deep), "k": str(wide)} if layout == "NN" else {"n": str(wide), "k": str(deep)}),
-        "time_us": time,
-        "condition": families.condition(row.raw),
-        "source": families.provenance(row.raw),
     }
+    return cells, 2.0 * rows * wide * deep
 
 
 def _time(row: Cells, work: float) -> str | None:
@@ -202,7 +198,7 @@ def _time(row: Cells, work: float) -> str | None:
     return None if time is None else f"{time:.6g}"
 
 
-_MAKE: Mapping[str, Callable[[Cells, Gpu], dict[str, str] | str]] = {
+_MAKE: Mapping[str, Callable[[Cells, Gpu], _Made | str]] = {
     "gemm": _gemm,
     "gemm_step": _gemm,
     "attention": _attention,

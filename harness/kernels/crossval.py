@@ -9,8 +9,9 @@ import numpy as np
 
 from harness.kernels.calibrate import KINDS, REFERENCE, Progress, fit_gpu, of_each, unfitted
 from harness.kernels.fit import Array, places
-from harness.kernels.model import seconds
+from harness.kernels.model import of_each_gpu, seconds
 from harness.kernels.schema import Row
+from harness.kernels.sets import operands
 from projector.dataclass import dataclass
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.efficiency import of, relative
@@ -80,9 +81,8 @@ def _of_gpu(name: str, rows: Sequence[Row]) -> tuple[Array, list[str]]:
 def _class(row: Row) -> tuple[object, ...]:
     """Returns the key of rows that share constants, whatever their size: FP16 runs at the rates of BF16."""
     op = row.measured.op
-    dtype = "bf16" if row.dtype == "fp16" else row.dtype
     way = (getattr(op, "backward", None), getattr(op, "head_dim_qk", None))
-    return (row.kind, row.measured.family, dtype, row.scaling, *way)
+    return (row.kind, row.measured.family, operands(row.dtype), row.scaling, *way)
 
 
 # Errors on a GPU that nobody measured, modelled from its data sheet alone. The GPU's own file is taken away. Where its
@@ -90,10 +90,7 @@ def _class(row: Row) -> tuple[object, ...]:
 # the nearest other architecture, as for one that is not out yet.
 def transferred(rows: Sequence[Row]) -> Array:
     """Returns the seconds of each row, (n,), by constants that no fit to its GPU entered."""
-    out = np.full(len(rows), np.nan)
-    for name, members in places(rows, lambda row: row.gpu).items():
-        out[members] = seconds([rows[i] for i in members], without(name))
-    return out
+    return of_each_gpu(rows, without)
 
 
 def donor(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -10,10 +10,10 @@ from harness.kernels.fit import Array, places
 from harness.kernels.schema import Row
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.types import Efficiency
+from projector.kernels.constants import keys
 from projector.kernels.simulate import Simulated
 from projector.mechanisms import Execution
-
-_STEMS = {"gemm": "gemm.loop", "gemm_step": "gemm.loop", "attention": "attention.{way}.loop", "grouped": "grouped.loop"}
+from projector.operators.types import Attention, GroupedGemm, Stream
 
 
 def seconds(rows: Sequence[Row], efficiency: Efficiency) -> Array:
@@ -30,36 +30,28 @@ def seconds(rows: Sequence[Row], efficiency: Efficiency) -> Array:
 
 def constants_of(row: Row, efficiency: Efficiency) -> str:
     """Returns which constants price a row: ``fitted`` for its class, ``general`` fitted ones of its type, ``prior``."""
-    if row.kind == "stream":
-        kind = str(getattr(row.measured.op, "kind", ""))
-        keys = [f"stream.{kind}", "stream"]
-    elif row.kind == "grouped":
-        backend = str(getattr(row.measured.op, "backend", ""))
-        layout = str(getattr(row.measured.op, "layout", ""))
-        keys = [f"grouped.loop.{backend}.{layout}", f"grouped.loop.{backend}", "grouped.loop"]
-    else:
-        way = "backward" if getattr(row.measured.op, "backward", False) else "forward"
-        keys = _keys(_STEMS[row.kind].format(way=way), row)
-    for key in keys:
-        parameter = efficiency.parameters.get(key)
-        if parameter is not None:
-            if parameter.kind != "fitted":
-                return "prior"
-            return "fitted" if row.kind in ("grouped", "stream") or row.measured.family in key else "general"
-    return "prior"
+    key = next((key for key in _keys(row) if key in efficiency.parameters), None)
+    if key is None or efficiency.parameters[key].kind != "fitted":
+        return "prior"
+    return "fitted" if row.kind in ("grouped", "stream") or row.measured.family in key else "general"
 
 
-def _keys(stem: str, row: Row) -> list[str]:
-    """Returns the keys of a class, the most specific first, as :func:`projector.kernels.constants.pick` looks them up."""
-    dtypes = [row.dtype, "bf16"] if row.dtype == "fp16" else [row.dtype]
-    scalings = [row.scaling] if row.scaling else []
-    if row.kind == "attention" and getattr(row.measured.op, "head_dim_qk", 0) != getattr(
-        row.measured.op, "head_dim_v", 0
-    ):
-        scalings = [f"d{getattr(row.measured.op, 'head_dim_qk', 0)}"]
-    tails = [f"{d}.{s}" for d in dtypes for s in scalings] + dtypes
-    return [
-        *(key for tail in tails for key in (f"{stem}.{row.measured.family}.{tail}", f"{stem}.{tail}")),
-        f"{stem}.{row.measured.family}",
-        stem,
-    ]
+def _keys(row: Row) -> Iterable[str]:
+    """Returns the keys under which the constants of a row are looked up, the most specific first."""
+    op, family = row.measured.op, row.measured.family
+    if isinstance(op, Stream):
+        return [f"stream.{op.kind}", "stream"]
+    if isinstance(op, GroupedGemm):
+        return [f"grouped.loop.{op.backend}.{op.layout}", f"grouped.loop.{op.backend}", "grouped.loop"]
+    if isinstance(op, Attention):
+        scaling = f"d{op.head_dim_qk}" if op.head_dim_qk != op.head_dim_v else ""
+        return keys(f"attention.{'backward' if op.backward else 'forward'}.loop", family, op.dtype, scaling)
+    return keys("gemm.loop", family, row.dtype, row.scaling)
+
+
+def of_each_gpu(rows: Sequence[Row], efficiency: Callable[[str], Efficiency]) -> Array:
+    """Returns the seconds of each row, (n,), with the parameters of its GPU, by the GPU's name."""
+    out = np.zeros(len(rows))
+    for name, members in places(rows, lambda row: row.gpu).items():
+        out[members] = seconds([rows[i] for i in members], efficiency(name))
+    return out

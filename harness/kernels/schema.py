@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -223,17 +223,18 @@ def _third_party_table(file: CsvFile) -> Loaded:
     if kinds and not {"time_us", "tflops", "value"} & set(file.columns):
         problems.append(Problem(f"{file.path}:1", "time_us", "no such column", "time_us, tflops, or metric and value"))
     raise_all(problems)
-    rows: list[Row] = []
-    skipped: list[Skipped] = []
+    found = []
     for line, raw in file.rows:
-        row = _row(Cells({**dict.fromkeys(_OPTIONAL, ""), **raw}, f"{file.path}:{line}", problems))
-        if isinstance(row, Row):
-            rows.append(row)
-        else:
-            skipped.append(Skipped(f"{file.path}:{line}", raw["gpu"], raw["op"], row))
-    if problems:
-        raise InputError(dict.fromkeys(problems))
-    return Loaded((file.path,), tuple(rows), tuple(skipped))
+        cells = Cells({**dict.fromkeys(_OPTIONAL, ""), **raw}, f"{file.path}:{line}", problems)
+        row = _row(cells)
+        found.append(Skipped(cells.where, raw["gpu"], raw["op"], row) if isinstance(row, str) else row)
+    return _loaded(file.path, found, problems)
+
+
+def _loaded(path: Path, found: Sequence[Row | Skipped], problems: Iterable[Problem]) -> Loaded:
+    raise_all([*dict.fromkeys(problems)])
+    rows = tuple(row for row in found if isinstance(row, Row))
+    return Loaded((path,), rows, tuple(row for row in found if isinstance(row, Skipped)))
 
 
 def _row(cells: Cells) -> Row | str:
@@ -281,8 +282,7 @@ def _own_table(file: CsvFile, kind: str, stated: str | None) -> Loaded:
     if problems or name is None:
         raise InputError(problems)
     device, sources = catalogue_gpu(name), sources_of(file.path.with_suffix(".sources.csv"))
-    rows: list[Row] = []
-    skipped: list[Skipped] = []
+    found: list[Row | Skipped] = []
     for line, raw in file.rows:
         cells = Cells(raw, f"{file.path}:{line}", problems)
         normal = _normal(cells, kind)
@@ -293,12 +293,8 @@ def _own_table(file: CsvFile, kind: str, stated: str | None) -> Loaded:
             row = _plausible(Row(device.name, measured(kind, normal, source), cells.where, kind), device)
         except (ValueError, OverflowError):  # as above
             row = "a cell that is no number"
-        if isinstance(row, Row):
-            rows.append(row)
-        else:
-            skipped.append(Skipped(cells.where, device.name, kind, row))
-    raise_all(problems)
-    return Loaded((file.path,), tuple(rows), tuple(skipped))
+        found.append(Skipped(cells.where, device.name, kind, row) if isinstance(row, str) else row)
+    return _loaded(file.path, found, problems)
 
 
 def _normal(cells: Cells, kind: str) -> Mapping[str, str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple, TypeVar
@@ -91,7 +92,7 @@ def score(rows: Sequence[Row], cross_validate: bool = True, jobs: int = 1, progr
     """Predicts every row by every fit. Without ``cross_validate`` nothing is refitted, so none is held out.
     ``progress(done, total)`` is called after each GPU that was refitted."""
     seconds = {
-        "shipped": _shipped(rows),
+        "shipped": model.of_each_gpu(rows, load),
         "heldout": np.full(len(rows), np.nan),
         "transfer": transferred(rows),
         "roofline": np.full(len(rows), np.nan),
@@ -113,13 +114,6 @@ def score(rows: Sequence[Row], cross_validate: bool = True, jobs: int = 1, progr
         seen=np.array([was_fitted(row) for row in rows], dtype=np.bool_),
         large=np.array([row.kind == "stream" or row.flops > LARGE for row in rows], dtype=np.bool_),
     )
-
-
-def _shipped(rows: Sequence[Row]) -> Array:
-    out = np.zeros(len(rows))
-    for name, members in places(rows, lambda row: row.gpu).items():
-        out[members] = model.seconds([rows[i] for i in members], load(name))
-    return out
 
 
 def of_new_weights(score: Score, which: Sequence[int] | npt.NDArray[np.intp]) -> Errors | None:
@@ -262,9 +256,7 @@ def json_text(score: Score, loaded: Loaded) -> str:
 
 def skipped(loaded: Loaded) -> dict[str, int]:
     """Returns the number of rows that cannot be modelled by reason, the most frequent first."""
-    counts: dict[str, int] = {}
-    for row in loaded.skipped:
-        counts[row.reason] = counts.get(row.reason, 0) + 1
+    counts = Counter(row.reason for row in loaded.skipped)
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 

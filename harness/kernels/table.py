@@ -3,7 +3,6 @@ constants saw."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from harness.kernels.schema import Loaded, Row, Skipped, read
 from projector.errors import InputError, Problem, collecting_into, nearest, raise_all
 from projector.hardware.catalogue import find_gpu, gpu_names
-from projector.kernels.tables import tables_dir
+from projector.kernels.tables import sources_of, tables_dir
 
 
 def default_tables() -> tuple[Path, ...]:
@@ -76,10 +75,5 @@ def was_fitted(row: Row) -> bool:
 @cache
 def _sources(gpu: str) -> frozenset[str]:
     folder = tables_dir()
-    if folder is None:
-        return frozenset()
-    sources: set[str] = set()
-    for path in (folder / gpu).glob("*.sources.csv"):
-        with path.open(newline="", encoding="utf-8") as lines:
-            sources.update(cells["source"] for cells in csv.DictReader(lines))
-    return frozenset(sources)
+    paths = (folder / gpu).glob("*.sources.csv") if folder else ()
+    return frozenset(source for path in paths for source in sources_of(path).values())

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from harness.kernels.fit import Array
+from harness.kernels.sets import operands
 from projector.dataclass import dataclass
 from projector.hardware.efficiency import load
 from projector.hardware.types import Cluster
@@ -80,7 +81,7 @@ def class_of(op: ComputeOp, gemm_family: str, attention_family: str) -> Class:
     """Returns the key that a kernel shares with rows of a table: kind, family, operand type and scale scheme."""
     if isinstance(op, Stream):
         return ("stream", op.kind)
-    dtype = "bf16" if op.dtype == "fp16" else op.dtype
+    dtype = operands(op.dtype)
     if isinstance(op, Gemm):
         return ("gemm", gemm_family.removesuffix("_preshuffled"), dtype, op.scaling)
     if isinstance(op, GroupedGemm):

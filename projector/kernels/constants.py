@@ -8,7 +8,7 @@ architecture when no GPU of it has one of its own).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -73,13 +73,17 @@ def pick(
     """Returns the parameter ``stem`` of a kernel class, from its most specific key to the bare stem, else ``neutral``,
     else the prior of every GPU."""
     found = efficiency.parameters
-    kinds = [dtype, "bf16"] if dtype == "fp16" else [dtype]
-    tails = [f"{d}.{scaling}" for d in kinds if scaling] + kinds
-    for tail in tails:
-        for key in (f"{stem}.{family}.{tail}", f"{stem}.{tail}"):
-            if key in found:
-                return found[key].value
-    for key in (f"{stem}.{family}", stem):
+    for key in keys(stem, family, dtype, scaling):
         if key in found:
             return found[key].value
     return efficiency[stem] if neutral is None else neutral
+
+
+def keys(stem: str, family: str, dtype: str, scaling: str) -> Iterator[str]:
+    """Yields the keys of a kernel class, the most specific first."""
+    kinds = [dtype, "bf16"] if dtype == "fp16" else [dtype]
+    for tail in [f"{d}.{scaling}" for d in kinds if scaling] + kinds:
+        yield f"{stem}.{family}.{tail}"
+        yield f"{stem}.{tail}"
+    yield f"{stem}.{family}"
+    yield stem
