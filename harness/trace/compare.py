@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from typing import Any
 
-from harness.trace.account import Account
+from harness.trace.account import Account, Entry
 from harness.trace.names import KINDS, UNKNOWN
 from harness.trace.projected import Planned, Share
 from harness.trace.steps import TracedPart
 from projector.dataclass import dataclass
+from projector.io.rows import grouped
 
 #: The kinds of kernel of each cause.
 GROUPS: Mapping[str, tuple[str, ...]] = {cause: tuple(kinds) for cause, kinds in KINDS["causes"].items()}
@@ -56,17 +57,9 @@ def beside(found: Account, planned: Planned | None, share: Share) -> list[Beside
     measured = {entry.kind: entry for entry in found.entries}
     rows = []
     for kind in dict.fromkeys([*measured, *costs]):
-        entry = measured.get(kind)
-        busy, exposed, calls = costs.get(kind, (0.0, 0.0, 0.0))
-        rows.append(
-            Beside(
-                kind,
-                entry.busy if entry else 0.0,
-                entry.exposed if entry else 0.0,
-                entry.calls if entry else 0,
-                *((busy, exposed, calls) if planned else (None, None, None)),
-            )
-        )
+        entry = measured.get(kind, Entry(kind, 0.0, 0.0, 0))
+        cost = costs.get(kind, (0.0, 0.0, 0.0)) if planned else (None, None, None)
+        rows.append(Beside(kind, entry.busy, entry.exposed, entry.calls, *cost))
     rest = None
     if planned:
         breakdown = planned.projection.breakdown
@@ -76,11 +69,8 @@ def beside(found: Account, planned: Planned | None, share: Share) -> list[Beside
 
 def causes(rows: Sequence[Beside]) -> list[Beside]:
     """Returns the rows added up by cause: where the trace is slower first, or longest first where nothing was projected."""
-    totals = []
-    for cause in GROUPS:
-        members = [row for row in rows if group_of(row.kind) == cause]
-        if members:
-            totals.append(_sum(cause, members))
+    by_cause = grouped((group_of(row.kind), row) for row in rows)
+    totals = [_sum(cause, by_cause[cause]) for cause in GROUPS if cause in by_cause]
     return sorted(totals, key=lambda row: -(row.exposed if row.excess is None else row.excess))
 
 

@@ -46,6 +46,10 @@ class Kernels:
     def __len__(self) -> int:
         return len(self.start)
 
+    @property
+    def seconds(self) -> Floats:
+        return self.end - self.start
+
     def kinds(self) -> tuple[Named, ...]:
         """Returns the kind of each of ``names``."""
         return tuple(named(name, self.host) for name in self.names)
@@ -73,6 +77,13 @@ class Launches:
     thread: Integers
     correlation: Integers
     waits: npt.NDArray[np.bool_]
+
+    def of(self, kernels: Kernels) -> Integers:
+        """Returns the place of the call that launched each kernel (the first with its correlation), -1 for none."""
+        first: dict[int, int] = {}
+        for at, correlation in enumerate(self.correlation.tolist()):
+            first.setdefault(correlation, at)
+        return np.array([first.get(number, -1) if number >= 0 else -1 for number in kernels.correlation.tolist()], int)
 
 
 @dataclass(frozen=True, slots=True)

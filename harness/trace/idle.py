@@ -34,18 +34,14 @@ def idle(trace: Trace, part: TracedPart, found: Account) -> Mapping[str, float]:
     if part.kernels.host:
         return {SCRIPT: found.idle} if found.idle > 0 else {}
     kernels, launches = part.kernels, trace.launches
-    starts: dict[int, int] = {}
-    for at, correlation in enumerate(launches.correlation.tolist()):
-        if correlation >= 0:
-            starts.setdefault(correlation, at)
+    calls = [*launches.of(kernels).tolist(), -1]
     waits = _sorted(launches.start[launches.waits], launches.end[launches.waits])
     loads = [(m.start, m.end) for m in trace.marks if _DATA.search(m.name)]
     data = _sorted(*(np.array([pair[i] for pair in loads]) for i in (0, 1)))
     following = np.searchsorted(kernels.start, found.gaps[:, 1] - 1e-12)
     seconds = dict.fromkeys(REASONS, 0.0)
     for (begin, end), at in zip(found.gaps.tolist(), following.tolist(), strict=True):
-        call = starts.get(int(kernels.correlation[at])) if at < len(kernels) else None
-        launched = None if call is None else float(launches.start[call])
+        launched = float(launches.start[calls[at]]) if calls[at] >= 0 else None
         seconds[_reason(begin, end, launched, waits, data)] += end - begin
     return {reason: value for reason, value in seconds.items() if value > 0}
 

@@ -11,16 +11,10 @@ from functools import lru_cache
 
 from harness.trace.events import Kernels, Trace
 from projector.dataclass import dataclass
+from projector.io.rows import grouped
 
-FORWARD, RECOMPUTE, BACKWARD, WEIGHT, OPTIMIZER, UNSEEN = (
-    "forward",
-    "recompute",
-    "backward",
-    "weight gradient",
-    "optimizer",
-    "launch not in the trace",
-)
-PHASES = (FORWARD, RECOMPUTE, BACKWARD, WEIGHT, OPTIMIZER, UNSEEN)
+PHASES = ("forward", "recompute", "backward", "weight gradient", "optimizer", "launch not in the trace")
+FORWARD, RECOMPUTE, BACKWARD, WEIGHT, OPTIMIZER, UNSEEN = PHASES
 _PASSING = re.compile(r"^ProfilerStep|^## Call|^Torch-Compiled Region|^PyTorch Profiler|^record_param_comms$")
 _CHECKPOINT = re.compile(r"checkpoint\w*backward|recompute", re.IGNORECASE)
 _BACKWARD = re.compile(r"backward|autograd::engine::evaluate_function|\(B\)|bwd", re.IGNORECASE)
@@ -49,13 +43,7 @@ _NO_OWNER = Owner(UNSEEN)
 def owners(trace: Trace, kernels: Kernels) -> list[Owner]:
     """Returns the owner of every kernel, in order."""
     by_call = dict(_enclosing(trace))
-    launches = trace.launches
-    call_of: dict[int, int] = {}
-    for at, correlation in enumerate(launches.correlation.tolist()):
-        if correlation >= 0:
-            call_of.setdefault(correlation, at)
-    calls = (call_of.get(int(correlation)) for correlation in kernels.correlation)
-    return [_NO_OWNER if call is None else by_call.get(call, _NO_OWNER) for call in calls]
+    return [by_call.get(call, _NO_OWNER) for call in trace.launches.of(kernels).tolist()]
 
 
 def _enclosing(trace: Trace) -> Iterator[tuple[int, Owner]]:
@@ -65,16 +53,10 @@ def _enclosing(trace: Trace) -> Iterator[tuple[int, Owner]]:
     marks = [(mark.start, -mark.end, 0, -1, mark.name) for mark in trace.marks]
     calls = [(start, math.inf, 2, at, "") for at, start in enumerate(launches.start.tolist())]
     around = dict(_walked([*marks, *calls]))
-    threads: dict[int, list[_Event]] = {}
-    for at, (start, end, thread, name) in enumerate(
-        zip(ops.start.tolist(), ops.end.tolist(), ops.thread.tolist(), ops.name.tolist(), strict=True)
-    ):
-        threads.setdefault(thread, []).append((start, -end, 1, at, ops.names[name]))
-    for mark, event in zip(trace.marks, marks, strict=True):
-        threads.setdefault(mark.thread, []).append(event)
-    for call, thread in zip(calls, launches.thread.tolist(), strict=True):
-        threads.setdefault(thread, []).append(call)
-    for events in threads.values():
+    columns = zip(ops.start.tolist(), ops.end.tolist(), ops.name.tolist(), strict=True)
+    inside = [(start, -end, 1, at, ops.names[name]) for at, (start, end, name) in enumerate(columns)]
+    threads = [*ops.thread.tolist(), *(mark.thread for mark in trace.marks), *launches.thread.tolist()]
+    for events in grouped(zip(threads, [*inside, *marks, *calls], strict=True)).values():
         for at, stack in _walked(events):
             annotated = any(place < 0 and not _PASSING.search(name) for place, name in stack)
             yield at, _owner(stack if annotated else (*around[at], *stack))
@@ -113,8 +95,5 @@ def _phase(names: tuple[str, ...]) -> str:
 
 def phases(found: Sequence[Owner], seconds: Sequence[float]) -> Mapping[str, tuple[float, int]]:
     """Returns kernel seconds (streams added up) and kernels of each phase that has any."""
-    totals: dict[str, tuple[float, int]] = {}
-    for owner, length in zip(found, seconds, strict=True):
-        total, number = totals.get(owner.phase, (0.0, 0))
-        totals[owner.phase] = total + length, number + 1
-    return {phase: totals[phase] for phase in PHASES if phase in totals}
+    times = grouped(zip((owner.phase for owner in found), seconds, strict=True))
+    return {phase: (sum(times[phase]), len(times[phase])) for phase in PHASES if phase in times}

@@ -58,8 +58,7 @@ class Planned:
         for which in PASSES:
             part = getattr(share, which)
             for kind, cost in self.costs[which].items():
-                before = total.get(kind, (0.0, 0.0, 0.0))
-                total[kind] = (before[0] + part * cost[0], before[1] + part * cost[1], before[2] + part * cost[2])
+                _add_cost(total, kind, *(part * each for each in cost))
         return {kind: cost for kind, cost in total.items() if cost[0] > 0}
 
 

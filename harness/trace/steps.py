@@ -111,13 +111,6 @@ def _part(step: TracedStep, marked: list[TracedStep]) -> TracedPart:
 
 def _launch_times(trace: Trace) -> Floats:
     """Returns when each kernel was launched, or began where its launch is not in the file."""
-    times = trace.kernels.start.copy()
-    launches, kernels = trace.launches, trace.kernels
-    known = launches.correlation >= 0
-    order = np.argsort(launches.correlation[known], kind="stable")
-    keys, starts = launches.correlation[known][order], launches.start[known][order]
-    if len(keys):
-        at = np.clip(np.searchsorted(keys, kernels.correlation), 0, len(keys) - 1)
-        hit = (keys[at] == kernels.correlation) & (kernels.correlation >= 0)
-        times[hit] = starts[at][hit]
+    times, calls = trace.kernels.start.copy(), trace.launches.of(trace.kernels)
+    times[calls >= 0] = trace.launches.start[calls[calls >= 0]]
     return times

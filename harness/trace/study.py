@@ -22,6 +22,7 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, raise_all
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
+from projector.io.rows import grouped
 from projector.workload.workload import Workload
 
 
@@ -52,13 +53,8 @@ def exchanges(parts: Sequence[Kernels]) -> tuple[Exchange, ...]:
     several ranks are matched by their number where torch wrote one, else by their order in the group."""
     first, *others = [list(_messages(part)) for part in parts]
     fastest = _fastest(first, others)
-    rows: dict[Key, list[float]] = {}
-    for at, (key, _, seconds) in enumerate(first):
-        row = rows.setdefault(key, [0.0, 0.0, 0.0])
-        row[0] += 1
-        row[1] += seconds
-        row[2] += min(seconds, fastest[at])
-    sums = [Exchange(*key, int(row[0]), row[1], row[2]) for key, row in rows.items()]
+    alike = grouped((key, (own, min(own, least))) for (key, _, own), least in zip(first, fastest, strict=True))
+    sums = [Exchange(*key, len(times), *map(sum, zip(*times, strict=True))) for key, times in alike.items()]
     return tuple(sorted(sums, key=lambda exchange: (-exchange.seconds, exchange.op)))
 
 
@@ -66,16 +62,13 @@ def _messages(part: Kernels) -> Iterator[tuple[Key, tuple[object, ...], float]]:
     """Yields kind, name among ranks, seconds of each communication kernel, in order."""
     names = part.kinds()
     seen: dict[object, int] = {}
-    for at, (name, start, end) in enumerate(
-        zip(part.name.tolist(), part.start.tolist(), part.end.tolist(), strict=True)
-    ):
-        kind = names[name]
+    for at, (name, seconds) in enumerate(zip(part.name.tolist(), part.seconds.tolist(), strict=True)):
+        kind, message = names[name], part.messages.get(at)
         if kind.communicates:
-            key = _key(kind, part.messages.get(at))
+            key = _key(kind, message)
             number = seen[key] = seen.get(key, -1) + 1
-            message = part.messages.get(at)
             sequence = number if message is None or message.sequence is None else ("#", message.sequence)
-            yield key, (key, sequence), end - start
+            yield key, (key, sequence), seconds
 
 
 def _key(kind: Named, message: CollectiveCall | None) -> Key:
@@ -88,15 +81,10 @@ def _fastest(
     own: Sequence[tuple[Key, tuple[object, ...], float]],
     others: Sequence[Sequence[tuple[Key, tuple[object, ...], float]]],
 ) -> list[float]:
-    if others:
-        known: list[Mapping[tuple[object, ...], float]] = [
-            {name: seconds for _, name, seconds in rows} for rows in others
-        ]
-        return [min([seconds, *(rank[name] for rank in known if name in rank)]) for _, name, seconds in own]
-    least: dict[Key, float] = {}
-    for key, _, seconds in own:
-        least[key] = min(seconds, least.get(key, seconds))
-    return [least[key] for key, _, _ in own]
+    """Returns the seconds of the fastest of each message: among ranks, or where there is one, of those of its kind."""
+    named = 1 if others else 0
+    times = grouped((message[named], message[2]) for messages in (others or [own]) for message in messages)
+    return [min([message[2], *times.get(message[named], ())]) for message in own]
 
 
 def as_kernels(trace: Trace) -> Trace:
@@ -106,16 +94,15 @@ def as_kernels(trace: Trace) -> Trace:
         return trace
     if not len(trace.ops.start):
         raise InputError([Problem(trace.path, "traceEvents", "no kernel and no operator", "events of a training step")])
-    rows: list[tuple[float, float, int, int]] = []
-    threads: dict[int, list[tuple[float, float, int]]] = {}
     ops = trace.ops
-    for start, end, thread, name in zip(
-        ops.start.tolist(), ops.end.tolist(), ops.thread.tolist(), ops.name.tolist(), strict=True
-    ):
-        threads.setdefault(thread, []).append((start, end, name))
-    for thread, events in threads.items():
-        rows += [(start, end, thread, name) for start, end, name in _innermost(events) if end > start]
-    rows.sort()
+    events = zip(ops.start.tolist(), ops.end.tolist(), ops.name.tolist(), strict=True)
+    threads = grouped(zip(ops.thread.tolist(), events, strict=True))
+    rows = sorted(
+        (start, end, thread, name)
+        for thread, inside in threads.items()
+        for start, end, name in _innermost(inside)
+        if end > start
+    )
     start, end, stream, name = (np.array(column) for column in zip(*rows, strict=True))
     number = np.arange(len(rows), dtype=np.int64)
     return replace(
@@ -292,10 +279,7 @@ def _modelled(rows: tuple[Shaped, ...], plan: Planned | None) -> tuple[Shaped, .
 
 
 def _unknown(part: TracedPart) -> dict[str, float]:
-    kinds = part.kernels.kinds()
-    seconds: dict[str, float] = {}
-    for name, length in zip(part.kernels.name.tolist(), (part.kernels.end - part.kernels.start).tolist(), strict=True):
-        if kinds[name].kind == UNKNOWN:
-            text = part.kernels.names[name]
-            seconds[text] = seconds.get(text, 0.0) + length
+    kernels, kinds = part.kernels, part.kernels.kinds()
+    times = grouped(zip(kernels.name.tolist(), kernels.seconds.tolist(), strict=True))
+    seconds = {kernels.names[name]: sum(each) for name, each in times.items() if kinds[name].kind == UNKNOWN}
     return dict(sorted(seconds.items(), key=lambda item: -item[1]))

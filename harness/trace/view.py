@@ -10,6 +10,7 @@ from harness.trace.compare import Beside, causes
 from harness.trace.idle import REASONS
 from harness.trace.owners import phases
 from harness.trace.study import Study
+from projector.io.rows import grouped
 from projector.operators.types import Attention, Gemm
 
 _MOST_UNKNOWN = 10
@@ -17,8 +18,7 @@ _NAME = 60  # characters of a kernel's name that are shown
 
 
 def build(found: Study) -> Report:
-    kernels = found.part.kernels
-    spent = phases(found.owners, (kernels.end - kernels.start).tolist())
+    spent = phases(found.owners, found.part.kernels.seconds.tolist())
     unknown = [(name[:_NAME], seconds) for name, seconds in [*found.unknown.items()][:_MOST_UNKNOWN]]
     gaps = sorted(found.gaps.items(), key=lambda item: -item[1])
     tables = (
@@ -71,11 +71,8 @@ def _causes(study: Study) -> Table:
 
 
 def _marks(study: Study) -> list[tuple[str, int, float]]:
-    kernels = study.part.kernels
-    spent: dict[str, list[float]] = {}
-    for owner, length in zip(study.owners, (kernels.end - kernels.start).tolist(), strict=True):
-        if owner.mark:
-            spent.setdefault(owner.mark, []).append(length)
+    lengths = zip(study.owners, study.part.kernels.seconds.tolist(), strict=True)
+    spent = grouped((owner.mark, length) for owner, length in lengths if owner.mark)
     rows = [(mark[:_NAME], len(times), sum(times)) for mark, times in spent.items()]
     return sorted(rows, key=lambda row: -row[2])
 
