@@ -159,10 +159,18 @@ def cpu_cache_bytes(level: int) -> int:
 def clocks_mhz() -> list[float]:
     """Returns the clock of every core now, as Linux states it; empty where it does not."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
-    except (OSError, ValueError):
+        return [float(clock) for clock in _stated("/proc/cpuinfo", "cpu MHz")]
+    except ValueError:
         return []
+
+
+def _stated(file: str, name: str) -> list[str]:
+    """Returns what stands behind ``name:`` in a file of Linux; empty where there is no such file."""
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    return [line.partition(":")[2].strip() for line in lines if line.startswith(name)]
 
 
 def _torch() -> Any:
@@ -188,19 +196,12 @@ def _parse(text: str | None, torch: Any) -> tuple[str, int | None]:
 
 
 def _cpu_title() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    names = _stated("/proc/cpuinfo", "model name")
     return names[0] if names else platform.processor() or platform.machine()
 
 
 def _available_bytes() -> float:
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("MemAvailable:"):
-                return float(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
+    available = _stated("/proc/meminfo", "MemAvailable:")  # kB
+    if available:
+        return float(available[0].split()[0]) * 1024
     return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) / 2

@@ -11,11 +11,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from projector.benchmark.probe import Fact, Probed, TimedKernel
+from projector.benchmark.probe import Probed, TimedKernel
 from projector.dataclass import dataclass
 from projector.hardware import efficiency
 from projector.hardware.efficiency_file import priors
@@ -41,7 +40,7 @@ class Entry:
 
     gpu: Gpu
     parameters: Mapping[str, Parameter]
-    origins: Mapping[str, Fact]
+    origins: Mapping[str, Parameter]
     errors: Mapping[str, float]
 
 
@@ -62,7 +61,7 @@ def entry(probed: Probed, name: str) -> Entry:
     return Entry(gpu, parameters, origins, errors)
 
 
-def _gpu(probed: Probed, name: str) -> tuple[Gpu, dict[str, Fact]]:
+def _gpu(probed: Probed, name: str) -> tuple[Gpu, dict[str, Parameter]]:
     facts = probed.facts
     device, units, clock = probed.device, int(facts["compute_units"].value), facts["clock_mhz"].value
     peak = {dtype: kernel.flop_rate / BEST_SHARE for dtype, kernel in _best(probed.gemms).items()}
@@ -99,28 +98,36 @@ def _gpu(probed: Probed, name: str) -> tuple[Gpu, dict[str, Fact]]:
     return gpu, _origins(probed)
 
 
-def _origins(probed: Probed) -> dict[str, Fact]:
+def _origins(probed: Probed) -> dict[str, Parameter]:
     facts, cpu = probed.facts, probed.device.type == "cpu"
     best = ", ".join(f"{dtype} {kernel.flop_rate / 1e12:.4g} TFLOP/s" for dtype, kernel in _best(probed.gemms).items())
-    peak = Fact(0, "measured", f"best products here ({best}; torch) over the share {BEST_SHARE} of a peak, assumed")
-    vector = Fact(0, "measured", "as fp32 products") if cpu else Fact(0, "assumed", f"{_LANES} multiply-adds a clock")
+    peak = Parameter(
+        0, "measured", f"best products here ({best}; torch) over the share {BEST_SHARE} of a peak, assumed"
+    )
+    vector = (
+        Parameter(0, "measured", "as fp32 products")
+        if cpu
+        else Parameter(0, "assumed", f"{_LANES} multiply-adds a clock")
+    )
     return {
         "compute_units": facts["compute_units"],
         "boost_clock_mhz": facts["clock_mhz"],
         "peak_clock_mhz": facts["clock_mhz"],
-        "flops_per_clock": replace(peak, kind="derived", how="peak over units and clock"),
+        "flops_per_clock": Parameter(0, "derived", "peak over units and clock"),
         "peak_tflops": peak,
-        "vector_tflops": vector,
-        "exp_per_clock_per_cu": Fact(0, "measured", "exponentials of data in the cache, over units and clock")
+        "vector_tflops": Parameter(0, *vector),
+        "exp_per_clock_per_cu": Parameter(0, "measured", "exponentials of data in the cache, over units and clock")
         if cpu
-        else Fact(0, "assumed", "as others of its architecture in the catalogue, or what data in the cache showed"),
+        else Parameter(
+            0, "assumed", "as others of its architecture in the catalogue, or what data in the cache showed"
+        ),
         "memory_gib": facts["memory_bytes"],
         "usable_memory_gib": facts["usable_bytes"],
-        "memory_bandwidth_tbs": Fact(0, "measured", "fastest stream here, bytes read and written (torch)"),
+        "memory_bandwidth_tbs": Parameter(0, "measured", "fastest stream here, bytes read and written (torch)"),
         "l2_mib": facts["l2_bytes"],
-        "llc_mib": Fact(0, "assumed", "no cache behind the one stated as L2"),
+        "llc_mib": Parameter(0, "assumed", "no cache behind the one stated as L2"),
         "shared_memory_kib_per_cu": facts["shared_bytes"],
-        "dies": Fact(0, "assumed", "one"),
+        "dies": Parameter(0, "assumed", "one"),
         "tdp_watts": facts["tdp_watts"],
     }
 

@@ -41,7 +41,7 @@ def _device(entry: Entry, software: str) -> dict[str, Any]:
         **written(gpu, 6),
         "efficiency": f"{gpu.name}.efficiency.yaml",
         "notes": f"Probed: {software}",
-        "sources": [{"title": each.how, "kind": each.kind, "values": [key]} for key, each in entry.origins.items()],
+        "sources": [{"title": each.source, "kind": each.kind, "values": [key]} for key, each in entry.origins.items()],
     }
 
 

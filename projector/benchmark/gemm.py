@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from projector.benchmark.device import Device
-from projector.benchmark.job import FP8, Job, Ready, Skip, filled, torch_type
+from projector.benchmark.job import FP8, Job, Ready, Skip, as_run, filled, in_two_kernels, torch_type
 from projector.kernels.constants import element_bytes
 from projector.operators.types import Gemm
 
 _LIBRARIES = {"nvidia": "cublaslt", "amd": "hipblaslt"}
 _BLOCK, _MX = 128, 32  # operand elements that share a scale (DeepSeek-V3 report section 3.3; OCP MX specification)
-_TWO_KERNELS = "product and addition in two kernels"
 
 
 def family(device: Device, dtype: str) -> str:
@@ -25,10 +24,7 @@ def family(device: Device, dtype: str) -> str:
 
 def jobs(op: Gemm, device: Device) -> tuple[Job, ...]:
     """Returns the product as one job. Raises :class:`Skip` for a layout or type that torch cannot run."""
-    if op.layout not in ("TN", "NN", "NT"):
-        raise Skip(f"layout {op.layout}")
-    torch_type(device, op.dtype)
-    op = replace(op, name="", launches=1, scaling=op.scaling or "tensorwise" if op.dtype == "fp8" else op.scaling)
+    op = as_run(op, device)
     width = element_bytes(op.dtype)
     nbytes = op.batch * (width * (op.m * op.k + op.n * op.k) + 2 * op.out_bytes * op.m * op.n)
     return (Job("gemm", op, family(device, op.dtype), nbytes, lambda: _build(op, device)),)
@@ -37,11 +33,10 @@ def jobs(op: Gemm, device: Device) -> tuple[Job, ...]:
 def _build(op: Gemm, device: Device) -> Ready:
     if device.type == "cuda" and hasattr(device.torch.backends.cuda, "preferred_blas_library"):
         device.torch.backends.cuda.preferred_blas_library("cublaslt")  # hipBLASLt on ROCm: the family of the row
-    product, note = _narrow(op, device) if op.dtype in FP8 else _plain(op, device)
-    return Ready(product, note)
+    return _narrow(op, device) if op.dtype in FP8 else _plain(op, device)
 
 
-def _plain(op: Gemm, device: Device) -> tuple[Callable[[], object], str]:
+def _plain(op: Gemm, device: Device) -> Ready:
     torch = device.torch
     dtype = torch_type(device, op.dtype)
     lead = (op.batch,) if op.batch > 1 else ()
@@ -54,28 +49,16 @@ def _plain(op: Gemm, device: Device) -> tuple[Callable[[], object], str]:
     out_type = torch.float32 if op.out_bytes == 4 else dtype
     out = torch.zeros((*lead, op.m, op.n), dtype=out_type, device=device.place)
     multiply, add = (torch.bmm, torch.baddbmm) if lead else (torch.mm, torch.addmm)
-    precise = "high" if op.dtype == "tf32" else "highest"
-
-    def with_precision(call: Callable[[], object]) -> Callable[[], object]:
-        torch.set_float32_matmul_precision(precise)
-        return call
-
+    product = partial(add, out, a, b) if op.accumulate else partial(multiply, a, b)
     if out_type == dtype:
-        if op.accumulate:
-            return with_precision(lambda: add(out, a, b, out=out)), ""
-        return with_precision(lambda: multiply(a, b, out=out)), ""
-    if op.accumulate:
-        wide = _first_supported(
-            device, lambda: add(out, a, b, out_dtype=out_type, out=out), lambda: add(out, a, b, out_dtype=out_type)
-        )
-    else:
-        wide = _first_supported(device, lambda: multiply(a, b, out_dtype=out_type))
+        torch.set_float32_matmul_precision("high" if op.dtype == "tf32" else "highest")
+        return Ready(partial(product, out=out))
+    cast = partial(product, out_dtype=out_type)
+    wide = _first_supported(device, *([partial(cast, out=out)] if op.accumulate else []), cast)
     if wide is not None:
-        return wide, ""
+        return Ready(wide)
     temporary = torch.empty((*lead, op.m, op.n), dtype=dtype, device=device.place)
-    if op.accumulate:
-        return (lambda: (multiply(a, b, out=temporary), out.add_(temporary))), _TWO_KERNELS
-    return (lambda: (multiply(a, b, out=temporary), out.copy_(temporary))), "product and cast in two kernels"
+    return in_two_kernels(partial(multiply, a, b, out=temporary), out, op.accumulate)
 
 
 def _first_supported(device: Device, *calls: Callable[[], object]) -> Callable[[], object] | None:
@@ -90,17 +73,17 @@ def _first_supported(device: Device, *calls: Callable[[], object]) -> Callable[[
     return None
 
 
-def _narrow(op: Gemm, device: Device) -> tuple[Callable[[], object], str]:
+def _narrow(op: Gemm, device: Device) -> Ready:
     if op.batch > 1:
         raise Skip("batches of 8-bit products")
     out_type = device.torch.float32 if op.out_bytes == 4 else device.torch.bfloat16
     multiply = narrow(device, op.m, op.n, op.k, op.scaling, out_type, fast=op.layout == "TN")
     # 8-bit kernels want both operands with K innermost whatever the product is for: frameworks keep transposed copies
-    notes = [] if op.layout == "TN" else ["operands transposed beforehand"]
+    note = "" if op.layout == "TN" else "operands transposed beforehand"
     if not op.accumulate:
-        return multiply, "; ".join(notes)
-    out = device.torch.zeros((op.m, op.n), dtype=out_type, device=device.place)
-    return (lambda: out.add_(multiply())), "; ".join([*notes, _TWO_KERNELS])
+        return Ready(multiply, note)
+    added = in_two_kernels(multiply, device.torch.zeros((op.m, op.n), dtype=out_type, device=device.place), True)
+    return Ready(added.call, "; ".join(filter(None, (note, added.note))))
 
 
 def narrow(device: Device, m: int, n: int, k: int, scaling: str, out_type: Any, fast: bool = True) -> Callable[[], Any]:

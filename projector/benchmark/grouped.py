@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from projector.benchmark.device import Device
 from projector.benchmark.gemm import family, narrow
-from projector.benchmark.job import FP8, Job, Ready, Skip, filled, torch_type
+from projector.benchmark.job import FP8, Job, Ready, Skip, as_run, filled, in_two_kernels, torch_type
 from projector.kernels.constants import element_bytes
 from projector.operators.types import GroupedGemm
 
@@ -22,21 +23,16 @@ def jobs(op: GroupedGemm, device: Device) -> tuple[Job, ...]:
     name on a CPU, which has no streams, since nothing else stands for it there: the note says so. Raises :class:`Skip`
     for a type that torch cannot run.
     """
-    if op.layout not in ("TN", "NN", "NT"):
-        raise Skip(f"layout {op.layout}")
+    op = as_run(op, device, backend=_backend(op, device))
     if op.rows < op.groups:
         raise Skip("experts without rows")
-    torch_type(device, op.dtype)
-    op = replace(op, name="", launches=1, backend=_backend(op, device))
-    if op.dtype == "fp8" and not op.scaling:
-        op = replace(op, scaling="tensorwise")
     width = element_bytes(op.dtype)
-    nbytes = width * (op.rows * (op.n + op.k) + op.groups * op.n * op.k) + 2 * op.out_bytes * _outputs(op)
+    nbytes = width * (op.rows * (op.n + op.k) + op.groups * op.n * op.k) + 2 * op.out_bytes * math.prod(_outputs(op))
     return (Job("grouped", op, family(device, op.dtype), nbytes, lambda: _build(op, device)),)
 
 
-def _outputs(op: GroupedGemm) -> int:
-    return op.groups * op.n * op.k if op.layout == "NT" else op.rows * op.n
+def _outputs(op: GroupedGemm) -> tuple[int, ...]:
+    return (op.groups, op.n, op.k) if op.layout == "NT" else (op.rows, op.n)
 
 
 def _backend(op: GroupedGemm, device: Device) -> str:
@@ -70,15 +66,11 @@ def _fused(op: GroupedGemm, device: Device, rows: Any, other: Any) -> Ready:
     torch = device.torch
     ends = torch.tensor(_loads(op), device=device.place).cumsum(0).to(torch.int32)
     left = rows.t() if op.layout == "NT" else rows
+    product = partial(torch._grouped_mm, left, other, offs=ends)
     if op.out_bytes != 4 and not op.accumulate:
-        return Ready(lambda: torch._grouped_mm(left, other, offs=ends))
-    shape = (op.groups, op.n, op.k) if op.layout == "NT" else (op.rows, op.n)
-    out = torch.zeros(shape, dtype=torch.float32 if op.out_bytes == 4 else rows.dtype, device=device.place)
-    write = out.add_ if op.accumulate else out.copy_
-    return Ready(
-        lambda: write(torch._grouped_mm(left, other, offs=ends)),
-        f"product and {'addition' if op.accumulate else 'cast'} in two kernels",
-    )
+        return Ready(product)
+    wide = torch.float32 if op.out_bytes == 4 else rows.dtype
+    return in_two_kernels(product, torch.zeros(_outputs(op), dtype=wide, device=device.place), op.accumulate)
 
 
 def _products(op: GroupedGemm, device: Device, rows: Any, other: Any) -> list[Callable[[], object]]:
@@ -95,8 +87,8 @@ def _products(op: GroupedGemm, device: Device, rows: Any, other: Any) -> list[Ca
 
 def _product(torch: Any, a: Any, b: Any, out: Any, accumulate: bool) -> Callable[[], object]:
     if out.dtype == a.dtype:
-        return (lambda: torch.addmm(out, a, b, out=out)) if accumulate else (lambda: torch.mm(a, b, out=out))
-    return (lambda: out.add_(torch.mm(a, b))) if accumulate else (lambda: out.copy_(torch.mm(a, b)))
+        return partial(torch.addmm, out, a, b, out=out) if accumulate else partial(torch.mm, a, b, out=out)
+    return in_two_kernels(partial(torch.mm, a, b), out, accumulate).call
 
 
 def _narrow_products(op: GroupedGemm, device: Device) -> list[Callable[[], object]]:
@@ -109,10 +101,8 @@ def _narrow_products(op: GroupedGemm, device: Device) -> list[Callable[[], objec
 
 def _spread(op: GroupedGemm, device: Device, calls: list[Callable[[], object]], note: str) -> Ready:
     if op.backend != "multi_stream" or device.type == "cpu":
-        notes = [note] if note else []
-        if op.backend == "multi_stream":
-            notes.append("expert after expert")
-        return Ready(lambda: [call() for call in calls], "; ".join(notes))
+        apart = "expert after expert" if op.backend == "multi_stream" else ""
+        return Ready(lambda: [call() for call in calls], "; ".join(filter(None, (note, apart))))
     cuda = device.torch.cuda
     streams = [cuda.Stream(device.index) for _ in range(min(_STREAMS, len(calls)))]
 

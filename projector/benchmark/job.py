@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from projector.benchmark.device import Device
 from projector.dataclass import dataclass
 from projector.kernels.protocol import ComputeOp
+from projector.operators.types import Gemm, GroupedGemm
 
 FP8 = ("fp8", "mxfp8")
 _TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "float32"}
 _BLOCK = 1 << 20  # random numbers that are drawn; more are copies of them, since drawing is slower than any kernel
+
+Product = TypeVar("Product", Gemm, GroupedGemm)
 
 
 class Skip(Exception):
@@ -44,6 +48,22 @@ class Job:
     def work(self) -> float:
         """Returns the amount that orders jobs of one kind: FLOP, or bytes of a stream."""
         return self.op.flops or float(getattr(self.op, "bytes", 0.0))
+
+
+def as_run(op: Product, device: Device, **changes: Any) -> Product:
+    """Returns one launch of a product as it runs here, with these ``changes``: 8 bits are scaled by tensor where nothing
+    is said. Raises :class:`Skip` for a layout or type that torch cannot run."""
+    if op.layout not in ("TN", "NN", "NT"):
+        raise Skip(f"layout {op.layout}")
+    torch_type(device, op.dtype)
+    scaling = op.scaling or "tensorwise" if op.dtype == "fp8" else op.scaling
+    return replace(op, name="", launches=1, scaling=scaling, **changes)
+
+
+def in_two_kernels(product: Callable[[], Any], out: Any, accumulate: bool) -> Ready:
+    """Returns a ``product`` that a second kernel adds to ``out``, or casts into it."""
+    write = out.add_ if accumulate else out.copy_
+    return Ready(lambda: write(product()), f"product and {'addition' if accumulate else 'cast'} in two kernels")
 
 
 def unheard(_: object) -> None:

@@ -19,6 +19,7 @@ from projector.dataclass import dataclass
 from projector.hardware import catalogue
 from projector.kernels.protocol import ComputeOp
 from projector.operators.types import Attention, Gemm, Stream
+from projector.parameter import Parameter
 
 _TYPES = {"cuda": ("fp32", "bf16", "fp16", "fp8"), "cpu": ("fp32", "bf16", "fp16")}
 _LARGEST = {"cuda": 8192, "cpu": 2048}  # edge of the largest product: long enough to leave all fixed cost behind
@@ -42,18 +43,10 @@ class TimedKernel:
         return self.op.flops / self.timing.median
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A figure and where it comes from: ``kind`` ``measured`` (here, or read from the driver) or ``assumed``."""
-
-    value: float
-    kind: str
-    how: str
-
-
 @dataclass(frozen=True)
 class Probed:
-    """The result of one probe. Rates per second, bytes, seconds; ``skipped``: kernels that are not there."""
+    """The result of one probe. Rates per second, bytes, seconds; ``facts``: measured here, read from the
+    driver, or assumed; ``skipped``: kernels that are not there."""
 
     device: Device
     gemms: tuple[TimedKernel, ...]
@@ -62,7 +55,7 @@ class Probed:
     launch: Seconds
     host_launch: float
     exponentials: float
-    facts: dict[str, Fact]
+    facts: dict[str, Parameter]
     skipped: tuple[str, ...]
     seconds: float
 
@@ -186,51 +179,51 @@ def _exponentials(device: Device, edge: int) -> float:
     return count / warm.time(lambda: torch.exp(x, out=out)).median
 
 
-def _known_exponentials(device: Device, facts: dict[str, Fact]) -> float:
+def _known_exponentials(device: Device, facts: dict[str, Parameter]) -> float:
     """Returns, for a GPU, the rate of the catalogue's devices of its architecture: what torch runs alone waits for its
     launch and for the cache, and would make attention several times too slow."""
     if device.type == "cpu":
         return 0.0
     rates = [gpu.exp_per_clock_per_cu for gpu in map(catalogue.gpu, catalogue.gpu_names()) if gpu.arch == device.arch]
-    return max(rates, default=0.0) * facts["compute_units"].value * facts["clock_mhz"].value * 1e6
+    return max(rates, default=0.0) * facts["compute_units"] * facts["clock_mhz"] * 1e6
 
 
-def _facts(device: Device) -> dict[str, Fact]:
+def _facts(device: Device) -> dict[str, Parameter]:
     return _gpu_facts(device) if device.type == "cuda" else _cpu_facts(device)
 
 
-def _gpu_facts(device: Device) -> dict[str, Fact]:
+def _gpu_facts(device: Device) -> dict[str, Parameter]:
     stated = device.properties
     free, total = device.torch.cuda.mem_get_info(device.index)
     clock = getattr(stated, "clock_rate", 0) / 1e3
     shared = getattr(stated, "shared_memory_per_multiprocessor", 0) or 64 * 2**10
     cache = getattr(stated, "L2_cache_size", 0)
     return {
-        "compute_units": Fact(stated.multi_processor_count, "measured", "multiprocessors that the driver states"),
+        "compute_units": Parameter(stated.multi_processor_count, "measured", "multiprocessors that the driver states"),
         "clock_mhz": _or_assumed(clock, 1500.0, "clock that the driver states", "nothing stated"),
-        "memory_bytes": Fact(float(total), "measured", "memory that the driver states"),
-        "usable_bytes": Fact(float(free), "measured", "memory that was free"),
+        "memory_bytes": Parameter(float(total), "measured", "memory that the driver states"),
+        "usable_bytes": Parameter(float(free), "measured", "memory that was free"),
         "l2_bytes": _or_assumed(float(cache), 4.0 * 2**20, "L2 that the driver states", "nothing stated"),
-        "shared_bytes": Fact(float(shared), "measured", "shared memory that the driver states"),
-        "tdp_watts": Fact(500.0, "assumed", "not asked of the driver; matters for power caps alone"),
+        "shared_bytes": Parameter(float(shared), "measured", "shared memory that the driver states"),
+        "tdp_watts": Parameter(500.0, "assumed", "not asked of the driver; matters for power caps alone"),
     }
 
 
-def _cpu_facts(device: Device) -> dict[str, Fact]:
+def _cpu_facts(device: Device) -> dict[str, Parameter]:
     page = os.sysconf("SC_PAGE_SIZE")
     total = float(os.sysconf("SC_PHYS_PAGES") * page)
     return {
-        "compute_units": Fact(device.torch.get_num_threads(), "measured", "threads that torch runs"),
+        "compute_units": Parameter(device.torch.get_num_threads(), "measured", "threads that torch runs"),
         "clock_mhz": _or_assumed(
             max(clocks_mhz(), default=0.0), 2500.0, "clock in /proc/cpuinfo", "the system states none"
         ),
-        "memory_bytes": Fact(total, "measured", "memory of the system"),
-        "usable_bytes": Fact(min(device.free_bytes(), total), "measured", "memory that was available"),
+        "memory_bytes": Parameter(total, "measured", "memory of the system"),
+        "usable_bytes": Parameter(min(device.free_bytes(), total), "measured", "memory that was available"),
         "l2_bytes": _or_assumed(float(device.cache_bytes()), 32.0 * 2**20, "last cache", "the system states none"),
         "shared_bytes": _or_assumed(float(cpu_cache_bytes(1)), 32.0 * 2**10, "first data cache", "nothing stated"),
-        "tdp_watts": Fact(150.0, "assumed", "a usual socket; matters for power caps alone"),
+        "tdp_watts": Parameter(150.0, "assumed", "a usual socket; matters for power caps alone"),
     }
 
 
-def _or_assumed(value: float, usual: float, how: str, why: str) -> Fact:
-    return Fact(value, "measured", how) if value > 0 else Fact(usual, "assumed", why)
+def _or_assumed(value: float, usual: float, how: str, why: str) -> Parameter:
+    return Parameter(value, "measured", how) if value > 0 else Parameter(usual, "assumed", why)

@@ -129,7 +129,7 @@ def _print_probed(probed: Probed, gpu_entry: Entry) -> None:
             print(f"  {key:<24} {gpu_entry.parameters[key].value:.2f} ({gpu_entry.parameters[key].source})")
     errors = ", ".join(f"{kind} {error:.1%}" for kind, error in gpu_entry.errors.items())
     print(f"median error of the kernel models with this entry, same shapes: {errors}")
-    assumed = [f"{key} ({origin.how})" for key, origin in gpu_entry.origins.items() if origin.kind == "assumed"]
+    assumed = [f"{key} ({origin.source})" for key, origin in gpu_entry.origins.items() if origin.kind == "assumed"]
     print(f"assumed: {'; '.join(assumed)}; best product at 0.9 of the peak; the network of the cluster file")
     for reason in probed.skipped:
         print(f"skipped: {reason}")
