@@ -133,22 +133,23 @@ def _trained(inputs: _Inputs, args: argparse.Namespace) -> tuple[_Inputs, list[P
         return inputs, []
     from harness.cli import measure
     from harness.measure import shrink_test, suite_trainings
+    from harness.predictors.live import Live
 
     with measure.watching(total + _PROBES) as advance:
         closed = suite_trainings.close(inputs.suites, _folder(args, inputs) / "measured", advance, live=live)
     if args.verbose or args.json:
-        measure.show(closed.done, aside=args.json)
-    suites = tuple(replace(s, runs=(*s.runs, *closed.runs.get(s.name, ()))) for s in inputs.suites)
+        measure.show([done for each in closed.values() for done in each.done], aside=args.json)
+    suites = tuple(replace(s, runs=(*s.runs, *closed[s.name].runs)) if s.name in closed else s for s in inputs.suites)
     checks = tuple(
-        shrink_test.check(s.name, s.gate["benchmark"][gate.SHRINK], closed.shrunk[s.name])
+        shrink_test.check(s.name, s.gate["benchmark"][gate.SHRINK], closed[s.name].shrunk)
         for s in suites
         if live and gate.SHRINK in s.gate.get("benchmark", {}) and s.plan.jobs
     )
-    tools = closed.predictors(inputs.tools)
-    with_runs = replace(
-        inputs, suites=suites, tools=tools, checks=checks, unclear=frozenset().union(*closed.unclear.values())
-    )
-    return with_runs, list(closed.files)
+    here = {id: place for each in closed.values() for id, place in each.here.items()}
+    tools = tuple(Live(tool, here) if tool.name == "benchmark" else tool for tool in inputs.tools)
+    unclear = frozenset(id for each in closed.values() for id in each.unclear)
+    files = dict.fromkeys(path for each in closed.values() for path in each.files)
+    return replace(inputs, suites=suites, tools=tools, checks=checks, unclear=unclear), list(files)
 
 
 def _folder(args: argparse.Namespace, inputs: _Inputs) -> Path:

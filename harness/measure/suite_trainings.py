@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,7 @@ from harness.measure import launch, shrink_test, train_plan
 from harness.measure.shrink_test import ShrinkTest
 from harness.measure.spec import Job, Plan
 from harness.measure.train_plan import Trained
-from harness.predictors.live import Here, Live
-from harness.predictors.protocol import Predictor
+from harness.predictors.live import Here
 from harness.score.gate import SHRINK
 from projector.benchmark.timings import Asked
 from projector.dataclass import dataclass
@@ -72,39 +72,22 @@ _TRIALS, _SECONDS = 3, 270.0  # most runs of a disturbed job; seconds from the s
 
 @dataclass(frozen=True)
 class Closed:
-    """The result of the loop. ``runs``: trained runs by the name of their suite; ``here``: where they ran, by run id;
-    ``files``: logs and the probe. By suite, where its gate asks for that, ``shrunk``: trainings on several processes
-    projected from times of one; ``unclear``: trainings that were disturbed by more than the gate allows."""
+    """The trainings of one suite. ``here``: where they ran, by id. Where its gate asks for that, ``shrunk``: trainings on
+    several processes projected from times of one; ``unclear``: trainings that were disturbed by more than it allows."""
 
-    done: tuple[Trained, ...] = ()
-    runs: Mapping[str, tuple[MeasuredRun, ...]] = field(default_factory=dict)
-    here: Mapping[str, Here] = field(default_factory=dict)
-    files: tuple[Path, ...] = ()
-    shrunk: Mapping[str, tuple[ShrinkTest, ...]] = field(default_factory=dict)
-    unclear: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    done: tuple[Trained, ...]
+    here: Mapping[str, Here]
+    shrunk: tuple[ShrinkTest, ...] = ()
+    unclear: frozenset[str] = frozenset()
 
-    def with_suite(
-        self,
-        name: str,
-        here: Mapping[str, Here],
-        trained: Sequence[Trained],
-        found: tuple[ShrinkTest, ...],
-        unclear: frozenset[str],
-    ) -> Closed:
-        """Returns the result with the trainings of a further suite."""
-        files = [run.path for run in trained] + [Path(place.cluster) for place in here.values()]
-        return Closed(
-            done=(*self.done, *trained),
-            runs={**self.runs, name: tuple(replace(run.run, cluster=here[run.job.id].cluster) for run in trained)},
-            here={**self.here, **here},
-            files=tuple(dict.fromkeys((*self.files, *files))),
-            shrunk={**self.shrunk, name: found},
-            unclear={**self.unclear, name: unclear},
-        )
+    @property
+    def runs(self) -> tuple[MeasuredRun, ...]:
+        return tuple(replace(run.run, cluster=self.here[run.job.id].cluster) for run in self.done)
 
-    def predictors(self, tools: Sequence[Predictor]) -> tuple[Predictor, ...]:
-        """Returns ``tools``, of which ``benchmark`` times the layers of runs that were trained here."""
-        return tuple(Live(tool, self.here) if tool.name == "benchmark" and self.here else tool for tool in tools)
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Returns the logs and the probes."""
+        return (*(run.path for run in self.done), *(Path(place.cluster) for place in self.here.values()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,13 +112,15 @@ class _Row:
                 if turn.turn.asked is planned[0] and turn.found:
                     place.keep(planned, turn.found)
 
-    def judged(self, done: Trained, alone: Here) -> ShrinkTest:
-        asked = self.planned.get(alone)
-        return shrink_test.judged(done, alone, asked and asked[0])
+    def judged(self, done: Trained) -> ShrinkTest:
+        """Returns the shrink test of a training by the times of each rank alone."""
+        assert self.alone is not None
+        asked = self.planned.get(self.alone)
+        return shrink_test.judged(done, self.alone, asked and asked[0])
 
 
-def close(suites: Sequence[Suite], folder: Path, told: Callable[[str], None], *, live: bool) -> Closed:
-    """Trains what the suites ask for; logs, runs and the machine's description go to ``folder``.
+def close(suites: Sequence[Suite], folder: Path, told: Callable[[str], None], *, live: bool) -> dict[str, Closed]:
+    """Trains what the suites ask for, by their names; logs, runs and the machine's description go to ``folder``.
 
     ``live``: layers are timed, too, between the repetitions of their training, so that both see the same machine. Jobs
     that were disturbed by more than the gate's ``shrink`` allows run again while there is time. Raises
@@ -143,91 +128,73 @@ def close(suites: Sequence[Suite], folder: Path, told: Callable[[str], None], *,
     """
     asked = [s for s in suites if s.plan.jobs]
     hosts = {s.name: launch.host(s.plan, str(s.path)) for s in asked}
-    result, ends = Closed(), time.monotonic() + _SECONDS
-    for s in asked:
-        result = result.with_suite(s.name, *_train_suite(s, hosts[s.name], folder / s.name, told, live, ends))
-    return result
+    ends = time.monotonic() + _SECONDS
+    return {s.name: _train_suite(s, hosts[s.name], folder / s.name, told, live, ends) for s in asked}
 
 
 def _train_suite(
     suite: Suite, host: launch.Host, folder: Path, told: Callable[[str], None], live: bool, ends: float
-) -> tuple[Mapping[str, Here], tuple[Trained, ...], tuple[ShrinkTest, ...], frozenset[str]]:
-    """Returns where jobs ran, the trainings, the shrink test, and the jobs that were disturbed by more than it allows."""
+) -> Closed:
     # Timings of an earlier run of the suite say nothing of the machine now
     for pattern in (f"machine-*/{NAME}.cluster.yaml", "timings/*"):
         for path in folder.glob(pattern):
             path.unlink()
-    plan, limit = suite.plan, suite.gate.get("benchmark", {}).get(SHRINK) if live else None
+    plan, limit = suite.plan, suite.gate.get("benchmark", {}).get(SHRINK, math.inf)
     places = {job.id: _place(job, plan, host, folder, told) for job in plan.jobs}
     if not live:
-        return places, train_plan.train(plan, folder, str(suite.path), told), (), frozenset()
-    rows = {job.id: _row(job, places[job.id], alone=limit is not None) for job in plan.jobs}
+        return Closed(train_plan.train(plan, folder, str(suite.path), told), places)
+    rows = {job.id: _row(job, places[job.id], alone=limit < math.inf) for job in plan.jobs}
+    timed = {id: row.asked for id, row in rows.items()}
+    trained = train_plan.train(plan, folder, str(suite.path), told, timed)
+    with tempfile.TemporaryDirectory(prefix="again-", dir=folder) as scratch:
 
-    def train(some: Plan, into: Path) -> tuple[Trained, ...]:
-        return train_plan.train(some, into, str(suite.path), told, {id: row.asked for id, row in rows.items()})
+        def again(job: Job) -> Trained:
+            (new,) = train_plan.train(replace(plan, jobs=(job,)), Path(scratch), str(suite.path), told, timed)
+            return new
 
-    trained = train(plan, folder)
-    if limit is not None:
-        trained = _repeat_disturbed(trained, partial(_disturbed, limit=limit), plan, folder, train, ends)
-    for done in trained:
-        rows[done.job.id].keep(done)
-    judged = ((rows[done.job.id], done) for done in trained)
-    tests = tuple(_judged(row, row.alone, done, limit or 0.0, train, plan, folder) for row, done in judged if row.alone)
-    unclear = frozenset(done.job.id for done in trained if limit is not None and _disturbed(done, limit))
-    unclear |= {done.id for done in tests if limit is not None and done.by.again > limit}
-    return places, trained, tests, unclear
+        trained = _least_disturbed(trained, limit, again, ends)
+        train_plan.write(trained, folder)
+        for done in trained:
+            rows[done.job.id].keep(done)
+        tests = tuple(_judged(rows[done.job.id], done, limit, again) for done in trained if rows[done.job.id].alone)
+    unclear = [done.job.id for done in trained if _disturbance(done) > limit]
+    unclear += [test.id for test in tests if test.by.again > limit]
+    return Closed(trained, places, tests, frozenset(unclear))
 
 
-def _judged(
-    row: _Row,
-    alone: Here,
-    done: Trained,
-    limit: float,
-    train: Callable[[Plan, Path], tuple[Trained, ...]],
-    plan: Plan,
-    folder: Path,
-) -> ShrinkTest:
+def _judged(row: _Row, done: Trained, limit: float, again: Callable[[Job], Trained]) -> ShrinkTest:
     """Returns the shrink test of a job; a test that fails is measured twice, and the first time kept."""
 
-    def again() -> ShrinkTest:
-        with tempfile.TemporaryDirectory(prefix="again-", dir=folder) as scratch:
-            (new,) = train(replace(plan, jobs=(row.job,)), Path(scratch))
+    def once_more() -> ShrinkTest:
+        new = again(row.job)
         row.keep(new)
-        return row.judged(new, alone)
+        return row.judged(new)
 
-    result = shrink_test.confirmed(row.judged(done, alone), limit, again)
+    result = shrink_test.confirmed(row.judged(done), limit, once_more)
     row.keep(done)
     return result
 
 
-def _disturbed(done: Trained, limit: float) -> bool:
-    return shrink_test.disturbed(done, None).most > limit
+def _disturbance(done: Trained) -> float:
+    return shrink_test.disturbed(done, None).most
 
 
-def _repeat_disturbed(
-    trained: tuple[Trained, ...],
-    unclear: Callable[[Trained], bool],
-    plan: Plan,
-    folder: Path,
-    train: Callable[[Plan, Path], tuple[Trained, ...]],
-    ends: float,
+def _least_disturbed(
+    trained: Sequence[Trained], limit: float, again: Callable[[Job], Trained], ends: float
 ) -> tuple[Trained, ...]:
-    """Runs jobs of ``trained`` that are ``unclear`` again until ``ends``, and keeps the least disturbed run of each."""
-    best, tries, longest = {done.job.id: done for done in trained}, dict.fromkeys((e.job.id for e in trained), 1), 0.0
-    with tempfile.TemporaryDirectory(prefix="again-", dir=folder) as scratch:
-        while True:
-            rest = [done for done in best.values() if unclear(done) and tries[done.job.id] < _TRIALS]
-            began = time.monotonic()
-            if not rest or began + longest > ends:
-                break
-            old = min(rest, key=lambda done: tries[done.job.id])
-            tries[old.job.id] += 1
-            (new,) = train(replace(plan, jobs=(old.job,)), Path(scratch))
-            longest = max(longest, time.monotonic() - began)
-            if shrink_test.disturbed(new, None).most < shrink_test.disturbed(old, None).most:
-                best[old.job.id] = replace(new, path=new.path.replace(old.path))
-    train_plan.write(best.values(), folder)
-    return tuple(best.values())
+    """Runs jobs that were disturbed by more than ``limit`` again until ``ends``; returns the least disturbed run of each."""
+    best, tries, longest = {done.job.id: done for done in trained}, Counter(done.job.id for done in trained), 0.0
+    while True:
+        rest = [done for done in best.values() if _disturbance(done) > limit and tries[done.job.id] < _TRIALS]
+        began = time.monotonic()
+        if not rest or began + longest > ends:
+            return tuple(best.values())
+        old = min(rest, key=lambda done: tries[done.job.id])
+        tries[old.job.id] += 1
+        new = again(old.job)
+        longest = max(longest, time.monotonic() - began)
+        if _disturbance(new) < _disturbance(old):
+            best[old.job.id] = replace(new, path=new.path.replace(old.path))
 
 
 def _place(job: Job, plan: Plan, host: launch.Host, folder: Path, told: Callable[[str], None]) -> Here:

@@ -104,18 +104,14 @@ def _origins(probed: Probed) -> dict[str, Parameter]:
     peak = Parameter(
         0, "measured", f"best products here ({best}; torch) over the share {BEST_SHARE} of a peak, assumed"
     )
-    vector = (
-        Parameter(0, "measured", "as fp32 products")
-        if cpu
-        else Parameter(0, "assumed", f"{_LANES} multiply-adds a clock")
-    )
+    kind, how = ("measured", "as fp32 products") if cpu else ("assumed", f"{_LANES} multiply-adds a clock")
     return {
         "compute_units": facts["compute_units"],
         "boost_clock_mhz": facts["clock_mhz"],
         "peak_clock_mhz": facts["clock_mhz"],
         "flops_per_clock": Parameter(0, "derived", "peak over units and clock"),
         "peak_tflops": peak,
-        "vector_tflops": Parameter(0, *vector),
+        "vector_tflops": Parameter(0, kind, how),
         "exp_per_clock_per_cu": Parameter(0, "measured", "exponentials of data in the cache, over units and clock")
         if cpu
         else Parameter(

@@ -12,11 +12,11 @@ from asked import put, refusal
 from measure_jobs import LLAMA, job
 
 from harness.evidence.ingest.command import load
-from harness.measure import launch, log, spec, train_plan
+from harness.measure import launch, log, spec
 from harness.measure.launch import TakenTurn, Turn, in_order, take
 from harness.measure.log import Disturbed, TrainedStep
 from harness.measure.shrink_test import ShrinkTest, check, confirmed, disturbed, judged
-from harness.measure.suite_trainings import _repeat_disturbed
+from harness.measure.suite_trainings import _least_disturbed
 from harness.measure.train_plan import Trained
 from harness.predictors.live import Here
 from projector.errors import InputError
@@ -147,21 +147,15 @@ def _trained(name: str, folder: Path, spread: float) -> Trained:
     return Trained(job=one, run=run, path=path, rounds=(1.0, 1.0 + spread), low=None, high=None, losses=())
 
 
-def test_what_was_disturbed_runs_again_while_there_is_time(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(train_plan, "write", lambda *_: None)
+def test_what_was_disturbed_runs_again_while_there_is_time(tmp_path) -> None:
     again = {"noisy": [0.5, 0.2], "busy": [0.01]}
     first = (_trained("quiet", tmp_path, 0.02), _trained("noisy", tmp_path, 0.3), _trained("busy", tmp_path, 0.3))
-    plan = spec.Plan(jobs=tuple(each.job for each in first))
 
-    def train(some: spec.Plan, into: Path) -> tuple[Trained, ...]:
-        (one,) = some.jobs
-        return (_trained(one.id, into, again[one.id].pop(0)),)
+    def train(one: spec.Job) -> Trained:
+        return _trained(one.id, tmp_path / "again", again[one.id].pop(0))
 
-    def unclear(each: Trained) -> bool:
-        return disturbed(each, None).most > LIMIT
-
-    assert _repeat_disturbed(first, unclear, plan, tmp_path, train, time.monotonic() - 1.0) == first
-    kept = _repeat_disturbed(first, unclear, plan, tmp_path, train, time.monotonic() + 60.0)
+    assert _least_disturbed(first, LIMIT, train, time.monotonic() - 1.0) == first
+    kept = _least_disturbed(first, LIMIT, train, time.monotonic() + 60.0)
     assert [each.spread for each in kept] == pytest.approx([0.02, 0.2, 0.01])
     assert not any(again.values())
     assert [float(each.path.read_text()) for each in kept] == [0.02, 0.2, 0.01]
