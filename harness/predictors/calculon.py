@@ -34,43 +34,29 @@ _HOW = (
 _LOG = logging.getLogger("harness.calculon")
 
 
-@dataclass(frozen=True)
-class Tool:
-    """The two classes of Calculon that a run needs (``calculon.llm.llm.Llm``, ``calculon.system.System``)."""
-
-    llm: Any
-    system: Any
-
-    @property
-    def error(self) -> type[Exception]:
-        """Returns the exception that Calculon raises for a configuration that its models reject."""
-        kind: type[Exception] = self.llm.Error
-        return kind
-
-    def stats(
-        self, application: Mapping[str, Any], execution: Mapping[str, Any], system: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Returns Calculon's statistics of one training step (seconds, bytes), as ``calculon llm`` writes them. Raises
-        ``self.error`` and AssertionError where Calculon rejects the input."""
-        device = self.system(dict(system))
-        model = self.llm(self.llm.Application(dict(application)), _LOG)
-        model.compile(device, self.llm.Execution.from_json(dict(execution)))
-        model.run(device)
-        statistics: dict[str, Any] = model.get_stats_json(False)
-        return statistics
+def _stats(application: Mapping[str, Any], execution: Mapping[str, Any], system: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns Calculon's statistics of one training step (seconds, bytes), as ``calculon llm`` writes them. Raises its
+    ``Llm.Error`` and AssertionError where Calculon rejects the input."""
+    llm, make = tool()
+    device, model = make(dict(system)), llm(llm.Application(dict(application)), _LOG)
+    model.compile(device, llm.Execution.from_json(dict(execution)))
+    model.run(device)
+    statistics: dict[str, Any] = model.get_stats_json(False)
+    return statistics
 
 
 @cache
-def tool() -> Tool:
-    """Returns Calculon, imported. Raises :class:`InputError` where it is absent or takes other inputs than these."""
+def tool() -> tuple[Any, Any]:
+    """Returns the two classes of Calculon that a run needs (``Llm`` and ``System``), imported. Raises :class:`InputError`
+    where it is absent or takes other inputs than these."""
     error = peer.absent(NAME, "Calculon", _HOW)
     _folder()
-    calculon = Tool(peer.require("calculon.llm.llm", error).Llm, peer.require("calculon.system", error).System)
-    fields = set(calculon.llm.Execution.fields())
+    llm, system = peer.require("calculon.llm.llm", error).Llm, peer.require("calculon.system", error).System
+    fields = set(llm.Execution.fields())
     if fields != EXECUTION_FIELDS:
         other = ", ".join(sorted(fields ^ EXECUTION_FIELDS))
         raise InputError([Problem("command line", "--with", NAME, f"a Calculon that does not differ in {other}")])
-    return calculon
+    return llm, system
 
 
 @cache
@@ -106,14 +92,11 @@ class Calculon(Guarded):
         resolved, cluster = peer.state(run)
         work = resolved.workload
         peer.stated_refusal(NAME, inputs.limits(work))
-        calculon = tool()
         system, described = inputs.system(cluster, system_file)
+        stated = inputs.application(work), inputs.execution(work, cluster.gpus_per_node), system
         try:
-            stats = peer.refused(
-                NAME,
-                lambda: calculon.stats(inputs.application(work), inputs.execution(work, cluster.gpus_per_node), system),
-            )
-        except calculon.error as error:
+            stats = peer.refused(NAME, lambda: _stats(*stated))
+        except tool()[0].Error as error:
             return _unfit(str(error))
         return Prediction(
             status="ok",

@@ -11,6 +11,7 @@ where they stand, since the point is to answer as the tool does.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from harness.predictors.tpe.system import System, Transfer
 from projector.dataclass import dataclass
@@ -59,8 +60,7 @@ class Operation:
     panels: int = 0
 
 
-@dataclass(frozen=True)
-class Timed:
+class Timed(NamedTuple):
     """Seconds of one pass: ``total`` = the longer of arithmetic and memory, plus exposed communication."""
 
     total: float

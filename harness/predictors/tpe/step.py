@@ -86,21 +86,12 @@ def estimate(
 def _one_layer(strategy: str, shape: Shape, grid: Grid, system: System) -> _Layer:
     operations = layer(strategy, shape, grid, system)
     return _Layer(
-        forward=_sum([timed(o.forward, o, system) for o in operations]),
-        backward=_sum([timed(o.backward, o, system) for o in operations]),
+        forward=Timed(*map(sum, zip(*(timed(o.forward, o, system) for o in operations), strict=True))),
+        backward=Timed(*map(sum, zip(*(timed(o.backward, o, system) for o in operations), strict=True))),
         flops=sum(o.forward.flops + o.backward.flops for o in operations),
         weights=sum(o.weights for o in operations),
         saved=sum(o.saved for o in operations),
         handed=next(o for o in operations if o.name == "ln1").saved,
-    )
-
-
-def _sum(parts: list[Timed]) -> Timed:
-    return Timed(
-        sum(p.total for p in parts),
-        sum(p.communication for p in parts),
-        sum(p.arithmetic for p in parts),
-        sum(p.memory_exposed for p in parts),
     )
 
 
@@ -109,10 +100,11 @@ def _step(
 ) -> Estimate:
     batches = global_batch_size // config.dp // config.mbs
     both = batches * layers
+    total, communication, arithmetic, exposed = map(sum, zip(one.forward, one.backward, strict=True))
     # In its sequence form the weights are replicated over tp2, which reduces gradients and shards states with dp.
     copies, near = (config.dp * config.tp2, placed.dp * placed.tp2) if sequence else (config.dp, placed.dp)
     pipeline = 2 * batches * _hop(one.handed, config.pp, placed.pp, system)
-    stages = (one.forward.total + one.backward.total) * both + pipeline
+    stages = total * both + pipeline
     bubble = (config.pp - 1) * stages / batches
     gathered = system.collective(Transfer("allgather", one.weights, copies, near))
     data = sum(gathered + (layers - 1) * max(gathered - t.total, 0.0) for t in (one.forward, one.backward))
@@ -120,9 +112,9 @@ def _step(
     return Estimate(
         seconds=stages + bubble + data,
         flops=one.flops * both,
-        arithmetic=(one.forward.arithmetic + one.backward.arithmetic) * both,
-        memory_exposed=(one.forward.memory_exposed + one.backward.memory_exposed) * both,
-        tensor=(one.forward.communication + one.backward.communication) * both,
+        arithmetic=arithmetic * both,
+        memory_exposed=exposed * both,
+        tensor=communication * both,
         data=data,
         pipeline=pipeline,
         bubble=bubble,
