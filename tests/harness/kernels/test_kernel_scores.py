@@ -9,7 +9,6 @@ import pytest
 from asked import refusal
 
 from harness.kernels import calibrate, crossval, model
-from harness.kernels import fit as fitting
 from harness.kernels.fit import Set, fit, folds_of, group_of
 from harness.kernels.schema import Row
 from harness.kernels.score import errors, fitted, fixed, of_new_weights, score
@@ -52,35 +51,6 @@ def test_a_fit_recovers_the_constants_that_made_the_rows() -> None:
     assert outcome.values["gemm.loop.bf16"].kind == "fitted"
     assert np.abs(outcome.heldout).mean() < 0.01
     assert outcome.groups == 8  # (4096, 8192) and (8192, 4096) are one weight
-
-
-def test_whole_groups_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No fit that judges a row may have seen a row of the same (n, k)."""
-    seen: list[set[object]] = []
-    solve = fitting.solve
-
-    def spy(data: Set, times: object, which: Sequence[int], *args: object, **more: object) -> object:
-        seen.append({group_of(data.rows[i].op) for i in which})
-        return solve(data, times, which, *args, **more)  # type: ignore[arg-type]
-
-    judged: list[set[object]] = []
-    predict = fitting.predict
-
-    def watch(data: Set, values: object, which: Sequence[int], *args: object) -> object:
-        judged.append({group_of(data.rows[i].op) for i in which})
-        return predict(data, values, which, *args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(fitting, "solve", spy)
-    rows = tuple(row.measured for row in truth(0.7, 3.0))
-    data = Set("made up", rows, "cublaslt", {"gemm.loop.bf16": (0.8, 0.3, 1.0)})
-    everything = {group_of(row.op) for row in rows}
-    monkeypatch.setattr(fitting, "predict", watch)
-    fit(data, gpu("a100_sxm_80gb"), calibrate.unfitted("a100_sxm_80gb"))
-    assert seen[0] == everything
-    left = [everything - some for some in seen[1:]]
-    assert set.union(*left) == everything
-    assert sum(map(len, left)) == len(everything)
-    assert all(some in judged for some in left)
 
 
 def test_a_neighbour_of_the_row_does_not_leak() -> None:

@@ -3,6 +3,7 @@
 import sys
 import types
 from collections.abc import Mapping
+from dataclasses import make_dataclass
 from typing import Any
 
 import pytest
@@ -36,10 +37,17 @@ def tiny(
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, contents: Mapping[str, Mapping[str, Any]]) -> dict[str, types.ModuleType]:
-    """Modules by name, each with these names in it, where ``import`` finds them."""
-    made = {}
-    for name, inside in contents.items():
-        made[name] = module = types.ModuleType(name)
-        vars(module).update(inside, __path__=[])
+    """Modules by name, each with these names in it, and the packages around them, where ``import`` finds them."""
+    made: dict[str, types.ModuleType] = {}
+    for name in contents:
+        for end in (*(at for at, letter in enumerate(name) if letter == "."), None):
+            made.setdefault(name[:end], types.ModuleType(name[:end]))
+    for name, module in made.items():
+        vars(module).update(contents.get(name, {}), __path__=[])
         monkeypatch.setitem(sys.modules, name, module)
     return made
+
+
+def arguments(name: str, *bases: type, **defaults: Any) -> Any:
+    """A class of a library's arguments with these ``defaults``."""
+    return make_dataclass(name, [(field, Any, default) for field, default in defaults.items()], bases=bases)

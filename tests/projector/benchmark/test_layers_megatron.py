@@ -6,7 +6,7 @@ import os
 import sys
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import yaml
 torch = pytest.importorskip("torch")
 
 from benchmark_cases import SMALL as RUN  # noqa: E402
-from benchmark_cases import stand_in  # noqa: E402
+from benchmark_cases import arguments, stand_in  # noqa: E402
 
 from projector.benchmark import layers_megatron, measured, source  # noqa: E402
 from projector.benchmark.device import Device  # noqa: E402
@@ -37,34 +37,16 @@ def _made(name: str = "llama3_8b", **recipe: object) -> LayerSetup:
     return LayerSetup(workload(zoo.load(name, **SMALL, **groups), 1, **stated))
 
 
-@dataclass
-class _Config:
-    num_layers: int
-    hidden_size: int
-    num_attention_heads: int
-    ffn_hidden_size: int
-    num_query_groups: int | None = None
-    kv_channels: int | None = None
-    gated_linear_unit: bool = False
-    bf16: bool = False
-    params_dtype: Any = None
-    num_moe_experts: int | None = None
-    moe_router_topk: int = 2
-    moe_grouped_gemm: bool = False
-    tensor_model_parallel_size: int = 1
-    expert_model_parallel_size: int = 1
-    calls: list[Any] = field(default_factory=list)
-
-
-@dataclass
-class _LatentConfig(_Config):
-    multi_latent_attention: bool = True
-    q_lora_rank: int | None = None
-    kv_lora_rank: int = 512
+_Config = arguments(
+    "_Config", num_layers=0, hidden_size=0, num_attention_heads=0, ffn_hidden_size=0, num_query_groups=None,
+    kv_channels=None, gated_linear_unit=False, bf16=False, params_dtype=None, num_moe_experts=None, moe_router_topk=2,
+    moe_grouped_gemm=False, tensor_model_parallel_size=1, expert_model_parallel_size=1,
+)  # fmt: skip
+_LatentConfig = arguments("_LatentConfig", _Config, multi_latent_attention=True, q_lora_rank=None, kv_lora_rank=512)
 
 
 class _Layer(torch.nn.Module):
-    def __init__(self, config: _Config, layer_number: int, spec: dict[str, Any]) -> None:
+    def __init__(self, config: Any, layer_number: int, spec: dict[str, Any]) -> None:
         super().__init__()
         self.config, self.layer_number, self.spec = config, layer_number, spec
         self.linear = torch.nn.Linear(config.hidden_size, config.hidden_size, dtype=config.params_dtype)
@@ -74,60 +56,34 @@ class _Layer(torch.nn.Module):
         return hidden_states + self.linear(hidden_states), None
 
 
-class _Rotary(torch.nn.Module):
-    def __init__(self, kv_channels: int, rotary_percent: float) -> None:
-        super().__init__()
-        self.width = kv_channels
-
-    def forward(self, length: int) -> Any:
-        return torch.zeros(length, 1, 1, self.width)
-
-
 @pytest.fixture
 def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """Megatron-Core's public names."""
     seen: dict[str, Any] = {}
-    ready = []
-
-    def initialise(**sizes: int) -> None:
-        ready.append(sizes)
-        seen["groups"] = sizes
 
     def local(
-        num_experts: int | None = None,
-        moe_grouped_gemm: bool | None = False,
-        qk_layernorm: bool | None = False,
-        multi_latent_attention: bool | None = False,
+        num_experts: Any, moe_grouped_gemm: Any, qk_layernorm: Any, multi_latent_attention: Any
     ) -> dict[str, Any]:
         return {"num_experts": num_experts, "mla": multi_latent_attention, "grouped": moe_grouped_gemm}
 
-    def build(spec: dict[str, Any], config: _Config, layer_number: int) -> _Layer:
-        return _Layer(config, layer_number, spec)
-
-    contents = {
-        "": {},
-        ".parallel_state": {
-            "model_parallel_is_initialized": lambda: bool(ready),
-            "initialize_model_parallel": initialise,
+    contents: dict[str, dict[str, Any]] = {
+        "parallel_state": {
+            "model_parallel_is_initialized": lambda: "groups" in seen,
+            "initialize_model_parallel": lambda **sizes: seen.update(groups=sizes),
         },
-        ".tensor_parallel": {},
-        ".tensor_parallel.random": {
+        "tensor_parallel.random": {
             "model_parallel_cuda_manual_seed": lambda seed: seen.update(seed=seed),
             "initialize_rng_tracker": lambda inference_rng_tracker: seen.update(tracker=inference_rng_tracker),
         },
-        ".transformer": {},
-        ".transformer.transformer_config": {"TransformerConfig": _Config, "MLATransformerConfig": _LatentConfig},
-        ".transformer.spec_utils": {"build_module": build},
-        ".transformer.moe": {},
-        ".transformer.moe.moe_utils": {},
-        ".models": {},
-        ".models.gpt": {},
-        ".models.gpt.gpt_layer_specs": {"get_gpt_layer_local_spec": local},
-        ".models.common": {},
-        ".models.common.embeddings": {},
-        ".models.common.embeddings.rotary_pos_embedding": {"RotaryEmbedding": _Rotary},
+        "transformer.transformer_config": {"TransformerConfig": _Config, "MLATransformerConfig": _LatentConfig},
+        "transformer.spec_utils": {"build_module": lambda spec, **how: _Layer(spec=spec, **how)},
+        "transformer.moe.moe_utils": {},
+        "models.gpt.gpt_layer_specs": {"get_gpt_layer_local_spec": local},
+        "models.common.embeddings.rotary_pos_embedding": {
+            "RotaryEmbedding": lambda kv_channels, rotary_percent: lambda length: torch.zeros(length, 1, 1, kv_channels)
+        },
     }
-    stand_in(monkeypatch, {"megatron": {}, **{f"megatron.core{name}": inside for name, inside in contents.items()}})
+    stand_in(monkeypatch, {f"megatron.core.{name}": inside for name, inside in contents.items()})
     monkeypatch.setattr(layers_megatron, "installed", lambda: True)
     monkeypatch.setattr(layers_megatron, "_ensure_process_group", lambda: None)
     for name in ("current_device", "current_stream", "Stream"):  # put back after what a CPU needs
@@ -204,14 +160,11 @@ def test_what_it_cannot_build_is_refused(core: dict[str, Any], monkeypatch: pyte
     def fails(*_: object, **__: object) -> None:
         raise TypeError("unexpected keyword argument 'k_channels'")
 
+    with pytest.raises(Unsupported, match="sliding-window"):
+        source.find("megatron", _made()).layer(decoder(False, 128))
     monkeypatch.setattr(sys.modules["megatron.core.transformer.spec_utils"], "build_module", fails)
     with pytest.raises(Unsupported, match=r"cannot build here.*k_channels"):
         source.find("megatron", _made()).layer(decoder(False))
-
-
-def test_windows_are_not_covered(core: dict[str, Any]) -> None:
-    with pytest.raises(Unsupported, match="sliding-window"):
-        source.find("megatron", _made()).layer(decoder(False, 128))
 
 
 @pytest.mark.parametrize("dispatcher", ["alltoall", "allgather"])

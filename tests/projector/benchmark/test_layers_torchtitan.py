@@ -1,7 +1,7 @@
 """Blocks of torchtitan, driven by a stand-in of its signatures (pytorch/torchtitan v0.2.2); other releases are refused."""
 
 import sys
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ from asked import refusal
 
 torch = pytest.importorskip("torch")
 
-from benchmark_cases import stand_in  # noqa: E402
+from benchmark_cases import arguments, stand_in  # noqa: E402
 from torch import nn  # noqa: E402
 
 from projector.benchmark import measured, source  # noqa: E402
@@ -48,17 +48,6 @@ class _Heads(nn.Module):
         return self.wo(out.transpose(1, 2).reshape(batch, length, -1))
 
 
-class _Latent(nn.Module):
-    def __init__(self, args: Any) -> None:
-        super().__init__()
-        whole = args.qk_nope_head_dim + args.qk_rope_head_dim
-        self.heads = _Heads(args.dim, args.n_heads, args.n_heads, whole)
-        self.sizes = (args.q_lora_rank, args.kv_lora_rank, args.v_head_dim)
-
-    def forward(self, x: Any, rope: Any) -> Any:
-        return self.heads(x, rope)
-
-
 class _Gated(nn.Module):
     def __init__(self, dim: int, hidden_dim: int) -> None:
         super().__init__()
@@ -69,19 +58,26 @@ class _Gated(nn.Module):
         return self.w2(nn.functional.silu(self.w1(x)) * self.w3(x))
 
 
-@dataclass
-class _MoEArgs:
-    num_experts: int = 8
-    num_shared_experts: int = 1
-    score_func: str = "sigmoid"
-    top_k: int = 1
-    use_grouped_mm: bool = True
-    load_balance_coeff: float | None = 1e-3
-    _debug_force_load_balance: bool = False
+_MoEArgs = arguments(
+    "MoEArgs", num_experts=8, num_shared_experts=1, score_func="sigmoid", top_k=1, use_grouped_mm=True,
+    load_balance_coeff=1e-3, _debug_force_load_balance=False,
+)  # fmt: skip
+_LlamaArgs = arguments(
+    "TransformerModelArgs", dim=4096, n_layers=32, n_heads=32, n_kv_heads=None, multiple_of=256, ffn_dim_multiplier=None,
+    rope_theta=10000, max_seq_len=131072, attn_type="sdpa",
+)  # fmt: skip
+_QwenArgs = arguments(
+    "Qwen3ModelArgs", dim=1024, n_heads=16, n_kv_heads=8, head_dim=128, hidden_dim=3072, rope_theta=1e6, qk_norm=True,
+    max_seq_len=4096, moe_enabled=False, moe_inter_dim=768, moe_args=None,
+)  # fmt: skip
+_DeepSeekArgs = arguments(
+    "DeepSeekV3ModelArgs", max_seq_len=16384, dim=2048, inter_dim=10944, moe_inter_dim=1408, n_dense_layers=1, n_heads=16,
+    q_lora_rank=0, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, moe_args=None,
+)  # fmt: skip
 
 
 class _MoE(nn.Module):
-    def __init__(self, args: _MoEArgs, dim: int, hidden_dim: int) -> None:
+    def __init__(self, args: Any, dim: int, hidden_dim: int) -> None:
         super().__init__()
         self.args = args
         self.w = nn.Parameter(torch.empty(args.num_experts, dim, hidden_dim))
@@ -93,50 +89,6 @@ class _MoE(nn.Module):
         assert float(self.tokens_per_expert.sum()) == 0.0
         out = (x @ self.w[0]) @ self.w[0].t() + self.router(x).mean(-1, keepdim=True)
         return out if self.shared_experts is None else out + self.shared_experts(x)
-
-
-@dataclass
-class _LlamaArgs:
-    dim: int = 4096
-    n_layers: int = 32
-    n_heads: int = 32
-    n_kv_heads: int | None = None
-    multiple_of: int = 256
-    ffn_dim_multiplier: float | None = None
-    rope_theta: float = 10000
-    max_seq_len: int = 131072
-    attn_type: str = "sdpa"
-
-
-@dataclass
-class _QwenArgs:
-    dim: int = 1024
-    n_heads: int = 16
-    n_kv_heads: int = 8
-    head_dim: int = 128
-    hidden_dim: int = 3072
-    rope_theta: float = 1e6
-    qk_norm: bool = True
-    max_seq_len: int = 4096
-    moe_enabled: bool = False
-    moe_inter_dim: int = 768
-    moe_args: _MoEArgs = field(default_factory=_MoEArgs)
-
-
-@dataclass
-class _DeepSeekArgs:
-    max_seq_len: int = 16384
-    dim: int = 2048
-    inter_dim: int = 10944
-    moe_inter_dim: int = 1408
-    n_dense_layers: int = 1
-    n_heads: int = 16
-    q_lora_rank: int = 0
-    kv_lora_rank: int = 512
-    qk_nope_head_dim: int = 128
-    qk_rope_head_dim: int = 64
-    v_head_dim: int = 128
-    moe_args: _MoEArgs = field(default_factory=_MoEArgs)
 
 
 class _Block(nn.Module):
@@ -154,7 +106,8 @@ class _Block(nn.Module):
             self.attention = _Heads(args.dim, args.n_heads, args.n_kv_heads, args.head_dim, args.qk_norm)
             wide = args.hidden_dim
         else:
-            self.attention, wide = _Latent(args), args.inter_dim
+            whole, wide = args.qk_nope_head_dim + args.qk_rope_head_dim, args.inter_dim
+            self.attention = _Heads(args.dim, args.n_heads, args.n_heads, whole)
             assert args.moe_impl == "standard"
         self.moe = _MoE(args.moe_args, args.dim, args.moe_inter_dim) if moe else None
         self.feed_forward = None if moe else _Gated(args.dim, wide)
@@ -175,24 +128,18 @@ def titan(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         assert theta > 1
         return torch.zeros(length, width // 2)
 
-    def of_arguments(args: _DeepSeekArgs) -> Any:
+    def of_arguments(args: Any) -> Any:
         return torch.zeros(args.max_seq_len, args.qk_rope_head_dim // 2)
 
-    contents: dict[str, dict[str, Any]] = {
-        "": {},
-        ".models": {},
-        ".models.moe": {"MoEArgs": _MoEArgs, "FeedForward": _Gated},
-        ".models.llama3.model.args": {"TransformerModelArgs": _LlamaArgs},
-        ".models.llama3.model.model": {"precompute_freqs_cis": of_width},
-        ".models.qwen3.model.args": {"Qwen3ModelArgs": _QwenArgs},
-        ".models.qwen3.model.model": {"precompute_rope_cache": of_width},
-        ".models.deepseek_v3.model.args": {"DeepSeekV3ModelArgs": _DeepSeekArgs},
-        ".models.deepseek_v3.model.model": {"precompute_freqs_cis": of_arguments},
-    }
-    for family in ("llama3", "qwen3", "deepseek_v3"):
-        contents |= {f".models.{family}": {}, f".models.{family}.model": {}}
-        contents[f".models.{family}.model.model"]["TransformerBlock"] = _Block
-    made = stand_in(monkeypatch, {f"torchtitan{name}": inside for name, inside in contents.items()})
+    contents: dict[str, dict[str, Any]] = {".moe": {"MoEArgs": _MoEArgs, "FeedForward": _Gated}}
+    for family, kind, rotation in (
+        ("llama3", _LlamaArgs, {"precompute_freqs_cis": of_width}),
+        ("qwen3", _QwenArgs, {"precompute_rope_cache": of_width}),
+        ("deepseek_v3", _DeepSeekArgs, {"precompute_freqs_cis": of_arguments}),
+    ):
+        contents[f".{family}.model.args"] = {kind.__name__: kind}
+        contents[f".{family}.model.model"] = {"TransformerBlock": _Block, **rotation}
+    made = stand_in(monkeypatch, {f"torchtitan.models{name}": inside for name, inside in contents.items()})
     return {name.removeprefix("torchtitan"): module for name, module in made.items()}
 
 
@@ -259,7 +206,7 @@ def test_a_step_of_its_blocks_is_timed(titan: dict[str, Any], cpu: Device) -> No
 
 def test_another_release_or_none_is_refused_in_one_line(titan: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     made = _made(_work("llama3_8b"))
-    bare = make_dataclass("TransformerModelArgs", [("dim", int, 1), ("n_heads", int, 1)])
+    bare = arguments("TransformerModelArgs", dim=1, n_heads=1)
     monkeypatch.setattr(titan[".models.llama3.model.args"], "TransformerModelArgs", bare)
     with pytest.raises(InputError, match=r"has no ffn_dim_multiplier, .*torchtitan 0\.2") as caught:
         source.find("torchtitan", made).layer(made.model.layer_kinds[0])
