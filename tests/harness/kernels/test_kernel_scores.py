@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from asked import refusal
 
 from harness.kernels import calibrate, crossval, model
+from harness.kernels import fit as fitting
 from harness.kernels.fit import Set, fit, folds_of, group_of
 from harness.kernels.schema import Row
 from harness.kernels.score import errors, fitted, fixed, of_new_weights, score
@@ -53,22 +55,31 @@ def test_a_fit_recovers_the_constants_that_made_the_rows() -> None:
     assert outcome.groups == 8  # (4096, 8192) and (8192, 4096) are one weight
 
 
-def test_a_neighbour_of_the_row_does_not_leak() -> None:
-    """One weight runs twice as slow as the rest: its own rows must not teach the fit that judges them."""
-    rows = truth(0.7, 3.0)
-    odd = [group_of(row.measured.op) == (4096, 4096) for row in rows]
-    slow = [
-        replace(row, measured=replace(row.measured, seconds=2.0 * row.measured.seconds)) if is_odd else row
-        for row, is_odd in zip(rows, odd, strict=True)
-    ]
-    many = [
-        replace(row, measured=replace(row.measured)) for row in slow for _ in range(2)
-    ]  # 72 rows: a class of its own
-    found = crossval.held_out(many)
-    error = found.seconds / np.array([row.measured.seconds for row in many]) - 1.0
-    assert set(found.how) == {"refit"}
-    assert error[np.repeat(odd, 2)].mean() < -0.4
-    assert np.abs(error[~np.repeat(odd, 2)]).mean() < 0.1
+def test_whole_groups_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No fit that judges a row may have seen a row of the same (n, k)."""
+    groups: dict[str, list[set[object]]] = {"solve": [], "predict": []}
+
+    def watch(name: str) -> None:
+        plain = getattr(fitting, name)
+
+        def spy(data: Set, *args: Any, **more: Any) -> object:
+            groups[name].append({group_of(data.rows[i].op) for i in args[1]})
+            return plain(data, *args, **more)
+
+        monkeypatch.setattr(fitting, name, spy)
+
+    for name in groups:
+        watch(name)
+    seen, judged = groups.values()
+    rows = tuple(row.measured for row in truth(0.7, 3.0))
+    everything = {group_of(row.op) for row in rows}
+    data = Set("made up", rows, "cublaslt", {"gemm.loop.bf16": (0.8, 0.3, 1.0)})
+    fit(data, gpu("a100_sxm_80gb"), calibrate.unfitted("a100_sxm_80gb"))
+    assert seen[0] == everything
+    left = [everything - some for some in seen[1:]]
+    assert set.union(*left) == everything
+    assert sum(map(len, left)) == len(everything)
+    assert all(some in judged for some in left)
 
 
 def test_folds_keep_groups_whole_and_do_not_change() -> None:
