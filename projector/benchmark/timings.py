@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from typing import Any
 
 from projector.dataclass import dataclass
@@ -36,7 +36,8 @@ class Seconds:
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> Seconds:
         """Returns the seconds that :func:`dataclasses.asdict` gave, or the mean of several ranks' of them."""
-        return cls(**{**value, "samples": int(value["samples"])})
+        stated = cls(**value)
+        return replace(stated, samples=int(stated.samples))
 
 
 @dataclass(frozen=True, slots=True)

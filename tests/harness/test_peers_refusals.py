@@ -48,14 +48,14 @@ def test_a_plain_megatron_run_is_within_the_limits() -> None:
 
 @pytest.mark.parametrize(
     ("model", "recipe", "words"),
-    [*tabled("refusals", "limits_of_peers"), ("gpt3_6.7b", {"lora": LoRA(dim=16)}, "low-rank adapters")],
+    [
+        *tabled("refusals", "limits_of_peers"),
+        ("gpt3_6.7b", {"lora": LoRA(dim=16)}, "low-rank adapters"),
+        ("deepseek_v2_lite", {}, "multi-head latent attention"),
+    ],
 )
 def test_every_limit_has_its_words(model: str, recipe: dict[str, object], words: str) -> None:
     assert words in limits_of(run_of(model, **recipe))
-
-
-def test_multi_head_latent_attention_is_refused() -> None:
-    assert "multi-head latent attention" in limits_of(run_of("deepseek_v2_lite"))
 
 
 @pytest.mark.parametrize(

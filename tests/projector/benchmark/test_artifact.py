@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from asked import put, refusal, says
-from benchmark_cases import tiny
+from benchmark_cases import SMALL, tiny
 
 from projector.benchmark import artifact, measured
 from projector.benchmark.device import Device
@@ -15,16 +15,16 @@ from projector.benchmark.measured import Measurement
 from projector.benchmark.whole_step import anchored
 from projector.cli import run as projector
 from projector.cli.source import workload
-from projector.errors import InputError
 from projector.frameworks import resolve
 from projector.hardware import catalogue
 from projector.projection import project
 from projector.workload.workload import Workload
+from tests.workloads import written
 
 
-@pytest.fixture
-def taken(cpu: Device, small: Path) -> tuple[Workload, Measurement]:
-    work = workload(str(small))
+@pytest.fixture(scope="module")
+def taken(cpu: Device, tmp_path_factory: pytest.TempPathFactory) -> tuple[Workload, Measurement]:
+    work = workload(str(written(tmp_path_factory.mktemp("taken") / "small.yaml", SMALL, {})))
     return work, measured.measure(work, catalogue.cluster("cpu"), cpu, layers="torch", budget=0.02)
 
 
@@ -121,8 +121,8 @@ def test_without_a_device_the_clusters_gpu_must_be_that_of_the_file(
 def test_a_place_that_cannot_be_written_is_told(taken: tuple[Workload, Measurement], cpu: Device, tmp_path) -> None:
     _, found = taken
     (tmp_path / "a file").write_text("")
-    with pytest.raises(InputError, match="a place to write to"):
-        artifact.save(tmp_path / "a file" / "times.json", found.timings, found.asked, (), cpu)
+    place = tmp_path / "a file" / "times.json"
+    refusal(artifact.save, place, found.timings, found.asked, (), cpu, match="a place to write to")
 
 
 def test_both_commands_use_a_file(file: Path, small: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,8 +195,8 @@ def test_layers_that_a_file_lacks_are_refused_with_the_reason(
         (full, "layer dense recomputed, too"),
         ({"micro_batch_size": 2}, "micro_batch_size: found 1, expected 2"),
     ):
-        with pytest.raises(InputError, match=word):
-            measured.load(file, replace(work, recipe=replace(work.recipe, **change)), catalogue.cluster("cpu"), cpu)
+        other = replace(work, recipe=replace(work.recipe, **change))
+        refusal(measured.load, file, other, catalogue.cluster("cpu"), cpu, match=word)
 
 
 def test_the_conditions_of_the_device_stand_beside_its_times(file: Path) -> None:

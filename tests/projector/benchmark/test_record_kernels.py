@@ -26,18 +26,9 @@ def test_products_of_every_layout_run(cpu: Device, quick: Stopwatch, layout: str
     (job,) = gemm.jobs(op, cpu)
     assert job.op == dataclasses.replace(op, name="", launches=1)
     ready = job.build()
+    assert tuple(ready.call().shape) == (24, 40)  # type: ignore[attr-defined]
     assert quick.time(ready.call).median > 0
     assert ("two kernels" in ready.note) == (dtype == "bf16")  # a CPU has no bf16 product with an fp32 output
-
-
-def test_a_product_is_the_product(cpu: Device) -> None:
-    """Operands are laid out as the layout says: the result of NT is that of the transposed first operand."""
-    torch = cpu.torch
-    for layout in LAYOUTS:
-        (job,) = gemm.jobs(Gemm(name="", m=8, n=4, k=16, dtype="fp32", layout=layout, out_bytes=4.0), cpu)
-        out = job.build().call()
-        assert isinstance(out, torch.Tensor)
-        assert tuple(out.shape) == (8, 4)
 
 
 @pytest.mark.parametrize("scaling", ["", "tensorwise", "rowwise"])

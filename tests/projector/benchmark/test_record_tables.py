@@ -52,11 +52,8 @@ def test_a_written_row_is_read_back(tmp_path: Path, kind: str) -> None:
     assert row.source == "torch 9"
     assert _rows(tmp_path / f"{kind}.csv")[0]["spread"] == "0.0200"
     assert TableFile(tmp_path, kind).holds(OPS[kind], "mine")
-    assert (
-        len(read_schema(tmp_path / f"{kind}.csv", "h200").rows)
-        + len(read_schema(tmp_path / f"{kind}.csv", "h200").skipped)
-        == 1
-    )
+    loaded = read_schema(tmp_path / f"{kind}.csv", "h200")
+    assert len(loaded.rows) + len(loaded.skipped) == 1
 
 
 def test_rows_of_others_stay_and_do_not_count_as_timed_here(tmp_path: Path) -> None:
