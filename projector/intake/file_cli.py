@@ -36,20 +36,6 @@ _MODEL = {"--model_name_or_path", "--model_name", "--model_id", "--model_path"}
 _ASIDE = re.compile(r"(?!model_).*(dir|path|files?|logger|seed|name|project|log_\w+)$")  # words that only name things
 
 
-@dataclass(frozen=True)
-class _Tool:
-    """Says how one tool's command line is read. ``named``: matches the program with its first word; ``dialect``: has the
-    settings of its words; ``files``: the files a launch names, in order; ``words``: ``key=value`` over the files;
-    ``gpus``: the number of GPUs as text, empty where neither words nor files state it."""
-
-    named: re.Pattern[str]
-    dialect: str
-    files: Callable[[Launch], list[str]]
-    words: Callable[[Launch], list[str]]
-    load: Callable[..., Loaded]
-    gpus: Callable[[Launch, Mapping[str, object], Way], str]
-
-
 def takes(launch: Launch) -> bool:
     """Returns whether this module reads the command line of ``launch``."""
     return _tool(launch) is not None
@@ -148,7 +134,7 @@ def _content(names: list[str], launch: Launch, way: Way, where: str) -> dict[str
 
 def _tool(launch: Launch) -> _Tool | None:
     started = f"{launch.program} {launch.arguments[0] if launch.arguments else ''}"
-    tool_found = next((tool for tool in _TOOLS if tool.named.match(started)), None)
+    tool_found = next((tool for tool in _TOOLS if re.match(tool.named, started)), None)
     named = {word.partition("=")[0] for word in launch.arguments}
     if tool_found is None and re.search(r"(?<![a-z])sft\.py$", launch.program) and _trl_file(launch):
         return _TRL_TOOL
@@ -223,7 +209,7 @@ def _lone_file(launch: Launch) -> list[str]:
 
 def _factory_words(launch: Launch) -> list[str]:
     """Returns ``key=value`` words over a file, or the options where no file is named."""
-    return _assignments(launch) if _first_file(launch) else _options(launch.arguments, ())
+    return _assignments(launch) if _first_file(launch) else _every_option(launch)
 
 
 def _axolotl_words(launch: Launch) -> list[str]:
@@ -300,52 +286,42 @@ def _no_words(_launch: Launch) -> list[str]:
     return []
 
 
-_TRL_TOOL = _Tool(
-    re.compile(r"(?:.*/)?trl sft|(?:.*/)?trl/(?:examples/)?scripts/\w*sft\w*\.py "),
-    "trl",
-    _trl_file,
-    lambda launch: _options(launch.arguments),
-    load_trl,
-    _trl_gpus,
-)
+def _own_options(launch: Launch) -> list[str]:
+    return _options(launch.arguments)
+
+
+def _every_option(launch: Launch) -> list[str]:
+    return _options(launch.arguments, ())
+
+
+@dataclass(frozen=True)
+class _Tool:
+    """Says how one tool's command line is read. ``named``: matches the program with its first word; ``dialect``: has the
+    settings of its words; ``files``: the files a launch names, in order; ``words``: ``key=value`` over the files;
+    ``gpus``: the number of GPUs as text, empty where neither words nor files state it."""
+
+    named: str
+    dialect: str
+    load: Callable[..., Loaded]
+    files: Callable[[Launch], list[str]] = _config_file
+    words: Callable[[Launch], list[str]] = _own_options
+    gpus: Callable[[Launch, Mapping[str, object], Way], str] = _all_gpus
+
+
+_SWIFT = r"(?:.*/)?swift (?:sft|pt)|(?:.*/)?swift[./]cli[./](?:sft|pt)(?:\.py)? "
+_FACTORY = r"(?:.*/)?llamafactory-cli train|(?:.*/)?src/train(?:_bash)?\.py \S+\.(?:ya?ml|json)$"
+_TRL = r"(?:.*/)?trl sft|(?:.*/)?trl/(?:examples/)?scripts/\w*sft\w*\.py "
+_TRL_TOOL = _Tool(_TRL, "trl", load_trl, files=_trl_file, gpus=_trl_gpus)
 _TOOLS = (
     _TRL_TOOL,
-    _Tool(re.compile(r"(?:.*/)?deepy\.py "), "gpt_neox", _neox_files, _no_words, gpt_neox.load, _neox_gpus),
-    _Tool(re.compile(r"(?:.*/)?tune run"), "torchtune", _config_file, _assignments, load_torchtune, _tune_gpus),
+    _Tool(r"(?:.*/)?deepy\.py ", "gpt_neox", gpt_neox.load, files=_neox_files, words=_no_words, gpus=_neox_gpus),
+    _Tool(r"(?:.*/)?tune run", "torchtune", load_torchtune, words=_assignments, gpus=_tune_gpus),
+    _Tool(r"(?:.*/)?litgpt (?:pretrain|finetune)", "litgpt", load_litgpt, words=_litgpt_words, gpus=lambda *_: ""),
+    _Tool(_FACTORY, "llama_factory", load_llama_factory, files=_first_file, words=_factory_words),
     _Tool(
-        re.compile(r"(?:.*/)?litgpt (?:pretrain|finetune)"),
-        "litgpt",
-        _config_file,
-        _litgpt_words,
-        load_litgpt,
-        lambda *_: "",
+        r"(?:.*/)?axolotl train|axolotl\.cli\.train ", "axolotl", load_axolotl, files=_lone_file, words=_axolotl_words
     ),
-    _Tool(
-        re.compile(r"(?:.*/)?llamafactory-cli train|(?:.*/)?src/train(?:_bash)?\.py \S+\.(?:ya?ml|json)$"),
-        "llama_factory",
-        _first_file,
-        _factory_words,
-        load_llama_factory,
-        _all_gpus,
-    ),
-    _Tool(
-        re.compile(r"(?:.*/)?axolotl train|axolotl\.cli\.train "),
-        "axolotl",
-        _lone_file,
-        _axolotl_words,
-        load_axolotl,
-        _all_gpus,
-    ),
-    _Tool(
-        re.compile(r"(?:.*/)?swift (?:sft|pt)|(?:.*/)?swift[./]cli[./](?:sft|pt)(?:\.py)? "),
-        "swift",
-        _first_file,
-        lambda launch: _options(launch.arguments, ()),
-        load_swift,
-        _swift_gpus,
-    ),
+    _Tool(_SWIFT, "swift", load_swift, files=_first_file, words=_every_option, gpus=_swift_gpus),
 )
 #: Any program with the arguments of transformers' Trainer (``HfArgumentParser``), such as LLaMA-Factory's before its CLI.
-_TRAINER_TOOL = _Tool(
-    re.compile(""), "trainer", _no_words, lambda launch: _options(launch.arguments, ()), load_trainer, _single_gpu
-)
+_TRAINER_TOOL = _Tool("", "trainer", load_trainer, files=_no_words, words=_every_option, gpus=_single_gpu)
