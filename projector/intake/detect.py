@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported, nearest
 from projector.intake import case
 from projector.intake.architecture import load_architecture
@@ -31,32 +32,24 @@ KINDS = (
 )
 
 
-#: Configurations that are a workload by themselves: by kind, what tells them, if more than the marks of the dialect of that
-#: name do, and what reads them, as ``file.function`` here, since a file is imported when a configuration may be one of its
-#: kind.
-_WHOLE = {
-    "torchtitan": ("torchtitan.is_job", "torchtitan.load"),
-    "maxtext": ("maxtext.is_maxtext", "maxtext.load"),
-    "nemo": ("nemo.is_nemo", "nemo.load"),
-    "nanotron": ("", "trainers.load_nanotron"),
-    "llm-foundry": ("trainers.is_llm_foundry", "trainers.load_llm_foundry"),
-    "llama-factory": ("", "hf_trainer.load_llama_factory"),
-    "ms-swift": ("megatron_swift.is_dump", "megatron_swift.of_dump"),
-    "swift": ("", "hf_trainer.load_swift"),
-    "trainer": ("", "hf_trainer.load_trainer"),
-    "axolotl": ("", "hf_trainer.load_axolotl"),
-    "torchtune": ("trainers.is_torchtune", "trainers.load_torchtune"),
-    "litgpt": ("", "trainers.load_litgpt"),
-    "gpt-neox": ("gpt_neox.is_gpt_neox", "gpt_neox.load"),
-    "automodel": ("", "automodel.load"),
+#: What reads configurations that are a workload by themselves, by dialect, as ``file.function`` here: a file is imported
+#: when a configuration is of its kind.
+_READERS = {
+    "torchtitan": "torchtitan.load",
+    "maxtext": "maxtext.load",
+    "nemo": "nemo.load",
+    "nanotron": "trainers.load_nanotron",
+    "llm_foundry": "trainers.load_llm_foundry",
+    "llama_factory": "hf_trainer.load_llama_factory",
+    "ms_swift": "megatron_swift.of_dump",
+    "swift": "hf_trainer.load_swift",
+    "trainer": "hf_trainer.load_trainer",
+    "axolotl": "hf_trainer.load_axolotl",
+    "torchtune": "trainers.load_torchtune",
+    "litgpt": "trainers.load_litgpt",
+    "gpt_neox": "gpt_neox.load",
+    "automodel": "automodel.load",
 }
-
-
-def _imported(place: str) -> Any:
-    file, _, function = place.partition(".")
-    return getattr(import_module(f"projector.intake.{file}"), function)
-
-
 _PRIMUS = ("modules", "work_group")
 _HUGGINGFACE = ("model_type", "architectures", "text_config")
 #: Any of these makes a mapping one of Megatron-LM arguments.
@@ -101,19 +94,18 @@ def load(
         file = file / "config.json"
     text = read_text(file)
     stated = said_above(text, str(file))
-    loaded = _load(
-        file,
-        text,
+    asked = _Asked(
+        architecture=load_architecture(name) if (name := model or stated.get("model")) else None,
         configs=configs,
-        model=model or stated.get("model"),
-        overrides=overrides,
+        overrides=overrides or {},
         args=args,
-        env=env,
+        env=env or {},
         gpus_given=gpus_given or "gpus" in stated,
         gpus=gpus or stated.get("gpus"),
         node_gpus=node_gpus,
         said=said or {},
     )
+    loaded = _load(file, text, asked)
     still = tuple(each for each in loaded.assumed if each.partition("=")[0] not in stated)
     named = replace(loaded.model, **{key: stated[key] for key in _OF_MODEL if key in stated})
     return replace(loaded, model=named, assumed=still, **{key: stated[key] for key in _OF_RUN if key in stated})
@@ -136,81 +128,102 @@ def said_above(text: str, where: str) -> dict[str, Any]:
     return stated
 
 
-def _load(
-    file: Path,
-    text: str,
-    *,
-    configs: str | Path | None,
-    model: str | None,
-    overrides: Mapping[str, object] | None,
-    args: Sequence[str],
-    env: Mapping[str, str] | None,
-    gpus_given: bool,
-    gpus: int | None,
-    node_gpus: int | None,
-    said: Mapping[str, object],
-) -> Loaded:
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """Holds what :func:`load` is asked of a file, with what the file's own comment says."""
+
+    architecture: Loaded | None
+    configs: str | Path | None
+    overrides: Mapping[str, object]
+    args: Sequence[str]
+    env: Mapping[str, str]
+    gpus_given: bool
+    gpus: int | None
+    node_gpus: int | None
+    said: Mapping[str, object]
+
+    @property
+    def model(self) -> Model | None:
+        return self.architecture.model if self.architecture else None
+
+
+def _load(file: Path, text: str, asked: _Asked) -> Loaded:
     from projector.intake import manifests
 
-    architecture = load_architecture(model) if model else None
-    chosen = architecture.model if architecture else None
     manifest = manifests.read(text, str(file))
     if file.suffix == ".py" and not manifest:
         from projector.intake import nemo_recipes, torchtitan_cli
 
         if nemo_recipes.is_recipe(text):
-            return nemo_recipes.of_python(text, str(file), chosen)
+            return nemo_recipes.of_python(text, str(file), asked.model)
         if torchtitan_cli.is_registry(text):
-            return torchtitan_cli.of_registry(text, file, args, gpus, chosen)
-    filled = _REFERENCE.sub(lambda word: (env or {}).get(word[1], word[0]), text)
+            return torchtitan_cli.of_registry(text, file, asked.args, asked.gpus, asked.model)
+    filled = _REFERENCE.sub(lambda word: asked.env.get(word[1], word[0]), text)
     mapping = None if manifest else _mapping(filled, file)
-    kind = "primus" if mapping is not None and _extends(mapping, file) else kind_of(mapping)
-    if mapping is not None and kind in ("case", "huggingface", "megatron"):
-        refuse_other_tools(mapping, str(file))
-    if kind == "megatron" and mapping is not None and (what := of_another_kind(manifests.program_beside(file))):
-        raise Unsupported(f"{file}: {what}")
-    if mapping is not None and kind == "case" and "recipe" not in mapping and set(mapping) - set(case.KEYS):
-        raise _unknown(mapping, file)  # a model, and words that no case has: another tool's
-    if manifest or (mapping is None and _is_script(text, file)):
-        kind = "script"
-    if (args or env) and kind != "script" and (args or kind == "primus" or filled == text):
-        flag = "--args" if args else "--env"
-        expected = "a shell script to start with it" if args else "a shell script, or ${NAME} in the file"
+    kind = "script" if manifest or (mapping is None and _is_script(text, file)) else _checked_kind(mapping, file)
+    if (asked.args or asked.env) and kind != "script" and (asked.args or kind == "primus" or filled == text):
+        flag = "--args" if asked.args else "--env"
+        expected = "a shell script to start with it" if asked.args else "a shell script, or ${NAME} in the file"
         raise InputError([Problem(str(file), "", f"{flag}, and no launch script", expected)])
-    if configs is not None and kind != "primus":
-        raise InputError([Problem(str(file), "", f"{configs} as the configs folder", "a Primus experiment to use it")])
-    if kind == "primus":
-        from projector.intake import primus
-
-        loaded = primus.load(file, configs=configs, overrides=overrides)
-        if architecture is None:
-            return loaded
-        return replace(loaded, model=architecture.model, unmodelled=(*architecture.unmodelled, *loaded.unmodelled))
-    if kind == "case" and mapping is not None:
-        return case.from_mapping(mapping, file, model=architecture)
-    if kind == "huggingface":
-        expected = f"a training configuration: give one with --config, and this file with --model {file}"
-        raise InputError([Problem(str(file), "recipe", "nothing: an architecture alone", expected)])
-    if kind in _WHOLE and mapping is not None:
-        counted: dict[str, Any] = {"gpus": gpus}
-        kinds = {"torchtitan": counted, "litgpt": counted, "maxtext": {**counted, "words": overrides}}
-        more = kinds.get(kind, {})
-        complete = _imported("maxtext.completed") if kind == "maxtext" else dialect(kind.replace("-", "_")).completed
-        mapping = complete(mapping, said)
-        whole: Loaded = _imported(_WHOLE[kind][1])(mapping, str(file), model=chosen, **more)
-        return whole
+    if asked.configs is not None and kind != "primus":
+        found = f"{asked.configs} as the configs folder"
+        raise InputError([Problem(str(file), "", found, "a Primus experiment to use it")])
     if kind == "script":
         from projector.intake import scripts
 
-        shell = manifest.script if manifest else text
         loaded = scripts.load(
-            file, args=args, env=env, model=chosen, gpus_given=gpus_given, text=shell, node_gpus=node_gpus, said=said
-        )
+            file, args=asked.args, env=asked.env, model=asked.model, gpus_given=asked.gpus_given,
+            text=manifest.script if manifest else text, node_gpus=asked.node_gpus, said=asked.said,
+        )  # fmt: skip
         return scripts.dated(manifest.placed(loaded) if manifest else loaded, text)
     try:
-        return _megatron(filled, mapping, file, chosen, overrides or {})
+        return _of_mapping(mapping, kind, file, asked) or _megatron(filled, mapping, file, asked)
     except InputError as error:
+        if kind != "megatron":
+            raise
         raise InputError(_with_env_flag(problem) for problem in error.problems) from None
+
+
+def _checked_kind(mapping: Mapping[str, object] | None, file: Path) -> str:
+    """Returns :func:`kind_of` of a file that is no script. Raises :class:`Unsupported` for another tool's, and
+    :class:`InputError` for a model beside words that no case has."""
+    from projector.intake import manifests
+
+    if mapping is None:
+        return "megatron"
+    kind = "primus" if _extends(mapping, file) else kind_of(mapping)
+    if kind in ("case", "huggingface", "megatron"):
+        refuse_other_tools(mapping, str(file))
+    if kind == "megatron" and (what := of_another_kind(manifests.program_beside(file))):
+        raise Unsupported(f"{file}: {what}")
+    if kind == "case" and "recipe" not in mapping and set(mapping) - set(case.KEYS):
+        raise _unknown(mapping, file)
+    return kind
+
+
+def _of_mapping(mapping: Mapping[str, object] | None, kind: str, file: Path, asked: _Asked) -> Loaded | None:
+    """Returns the workload of a mapping of any kind but Megatron-LM's arguments, for which it returns None."""
+    if mapping is None or kind == "megatron":
+        return None
+    if kind == "primus":
+        from projector.intake import primus
+
+        loaded, other = primus.load(file, configs=asked.configs, overrides=asked.overrides), asked.architecture
+        return (
+            replace(loaded, model=other.model, unmodelled=(*other.unmodelled, *loaded.unmodelled)) if other else loaded
+        )
+    if kind == "case":
+        return case.from_mapping(mapping, file, model=asked.architecture)
+    if kind == "huggingface":
+        expected = f"a training configuration: give one with --config, and this file with --model {file}"
+        raise InputError([Problem(str(file), "recipe", "nothing: an architecture alone", expected)])
+    module, _, function = _READERS[kind].partition(".")
+    reader = import_module(f"projector.intake.{module}")
+    more: dict[str, object] = {"gpus": asked.gpus} if kind in ("torchtitan", "litgpt", "maxtext") else {}
+    more |= {"words": asked.overrides} if kind == "maxtext" else {}
+    completed = getattr(reader, "completed", dialect(kind).completed)
+    whole: Loaded = getattr(reader, function)(completed(mapping, asked.said), str(file), model=asked.model, **more)
+    return whole
 
 
 def _with_env_flag(problem: Problem) -> Problem:
@@ -242,13 +255,15 @@ def _is_script(text: str, file: Path) -> bool:
 
 
 def kind_of(mapping: Mapping[str, object] | None) -> str:
-    """Returns ``primus``, ``case``, ``huggingface``, ``megatron`` or a kind of ``_WHOLE`` by the top-level keys of a file
-    (None: the file holds no mapping)."""
+    """Returns ``primus``, ``case``, ``huggingface``, ``megatron`` or a dialect of ``_READERS`` by the keys of a file (None:
+    the file holds no mapping)."""
     if mapping is None:
         return "megatron"
     if ("recipe" not in mapping and "modules" not in mapping) or "step_scheduler" in mapping:
-        for kind, (test, _) in _WHOLE.items():
-            if _imported(test)(mapping) if test else dialect(kind.replace("-", "_")).fits(mapping):
+        from projector.intake.maxtext import is_maxtext
+
+        for kind in _READERS:
+            if is_maxtext(mapping) if kind == "maxtext" else dialect(kind).fits(mapping):
                 return kind
     for kind, keys in (("primus", _PRIMUS), ("huggingface", _HUGGINGFACE), ("case", ("recipe",))):
         if any(key in mapping for key in keys):
@@ -288,16 +303,17 @@ def _mapping(text: str, file: Path) -> dict[str, object] | None:
 
 def _toml(text: str, file: Path) -> dict[str, object] | None:
     """Parses TOML into sections. With suffix ``.toml``, text that is no torchtitan job is an error, else None."""
-    from projector.intake import other_tools, torchtitan
+    from projector.intake import other_tools
+    from projector.intake.torchtitan import parse
 
     named = file.suffix.lower() == ".toml"
     try:
-        content = torchtitan.parse(text, str(file))
+        content = parse(text, str(file))
     except InputError:
         if named:
             raise
         return None
-    if named and not torchtitan.is_job(content):
+    if named and not dialect("torchtitan").fits(content):
         refuse_other_tools(content, str(file))
         found = ", ".join(list(content)[:6]) or "an empty file"
         expected = f"the sections of a torchtitan job: model.flavor, training, …; {other_tools.flags(content)}"
@@ -313,9 +329,7 @@ def _unknown(mapping: Mapping[str, object], file: Path) -> InputError:
     )
 
 
-def _megatron(
-    text: str, mapping: Mapping[str, object] | None, file: Path, model: Model | None, overrides: Mapping[str, object]
-) -> Loaded:
+def _megatron(text: str, mapping: Mapping[str, object] | None, file: Path, asked: _Asked) -> Loaded:
     from projector.intake import megatron_args, megatron_forks, other_tools
     from projector.intake.assemble import Origin, assemble
     from projector.intake.megatron_cli import todays_words
@@ -329,12 +343,12 @@ def _megatron(
         found = "a Python program, which is not run" if file.suffix == ".py" else "nothing that states a run"
         raise InputError([Problem(str(file), "", found, f"{KINDS}; {other_tools.of_text(text)}")])
     ran = megatron_args.is_dump(text)
-    args = {**stated, **overrides}
+    args = {**stated, **asked.overrides}
     if not ran and (what := megatron_forks.another_task(args)):
         raise Unsupported(f"{file}: a run that {what}")
     args = todays_words(args) if ran else megatron_forks.in_own_words(args)
-    if model is None:
+    if asked.model is None:
         loaded = megatron_args.from_mapping(args, str(file), name=file.stem, written=not ran)
     else:
-        loaded = assemble(args, Origin(where=str(file), name=model.name, base=model, written=not ran))
+        loaded = assemble(args, Origin(where=str(file), name=asked.model.name, base=asked.model, written=not ran))
     return replace(loaded, ran=ran)

@@ -3,7 +3,8 @@
 =========  =============================================================================================================
 title      what its files are, for messages
 like       another dialect, whose words are this one's, too, where it has none of its own
-marks      names that tell its files: all of them stand there (``a|b``: one of the two; ``a.b``: b in section a)
+marks      names that tell its files: all of them stand there (``a|b``: one of the two; ``a.b``: b in section a; ``a.``: a is
+           a section; ``a=x*``: a holds such a text; ``!a``: a does not stand there)
 sections   keys whose settings stand beside those at the top, as if they had been written there
 default    what the tool takes for a setting that nobody states
 renamed    names of other years as regular expressions, with today's
@@ -122,14 +123,19 @@ def loose(tokens: object) -> str:
 
 
 def fits(marks: Iterable[str], content: Mapping[str, object]) -> bool:
-    """Returns whether ``content`` has every key of ``marks``: ``a|b`` is one of the two, ``a.b`` is b in section a."""
+    """Returns whether ``content`` has every one of ``marks`` (see the module), however its keys are spelt."""
+    return all(any(_stands(place, content) for place in mark.split("|")) for mark in marks)
 
-    def stands(place: str) -> bool:
-        section, dot, name = place.partition(".")
-        inside = content.get(section)
-        return isinstance(inside, Mapping) and name in inside if dot else place in content
 
-    return all(any(stands(place) for place in mark.split("|")) for mark in marks)
+def _stands(place: str, content: object) -> bool:
+    if place.startswith("!"):
+        return not _stands(place[1:], content)
+    path, _, pattern = place.partition("=")
+    key, dot, name = path.partition(".")
+    held = {normal(str(key)): value for key, value in content.items()} if isinstance(content, Mapping) else {}
+    if not dot:
+        return key in held and (not pattern or fnmatchcase(str(held[key]), pattern))
+    return _stands(place[len(key) + 1 :], held.get(key)) if name else isinstance(held.get(key), Mapping)
 
 
 def names() -> tuple[str, ...]:

@@ -18,12 +18,6 @@ from projector.workload.model_schema import model_from_mapping
 _LLAMA_MULTIPLE = 256
 
 
-def is_gpt_neox(content: Mapping[str, object]) -> bool:
-    """Returns whether ``content`` holds a name that GPT-NeoX alone has, and no section of another tool."""
-    names = {str(key).replace("-", "_") for key in content}
-    return dialect("gpt_neox").fits(dict.fromkeys(names)) and not names & {"trainer", "training"}
-
-
 def load(content: Mapping[str, object], where: str, *, model: Model | None, written: bool = True) -> Loaded:
     """Returns the workload of a whole configuration, whose number of GPUs comes from elsewhere. Raises :class:`InputError`
     with everything that does not fit, :class:`Unsupported` for other trainings and layers. ``written``: a person wrote

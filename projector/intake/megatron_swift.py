@@ -28,11 +28,6 @@ def takes(launch: Launch) -> bool:
     return launch.program == "megatron" and launch.arguments[:1] in (("sft",), ("pt",))
 
 
-def is_dump(content: Mapping[str, object]) -> bool:
-    """Returns whether ``content`` is the ``args.json`` that a run writes beside its checkpoints."""
-    return {"model", "template", "max_length", "micro_batch_size", "tensor_model_parallel_size"} <= set(content)
-
-
 def of_dump(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
     """Returns the workload of an ``args.json``, which does not state the number of GPUs. Raises as :func:`load`."""
     stated = {key: value for key, value in content.items() if value not in (None, [], {})}

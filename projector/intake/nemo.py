@@ -24,13 +24,6 @@ _PRODUCT = re.compile(r"\$\{\s*multiply\s*:\s*(\d+)\s*,\s*(\d+)\s*\}")
 _ARCHITECTURE = ("normalization", "swiglu")
 
 
-def is_nemo(content: Mapping[str, object]) -> bool:
-    """Returns whether ``trainer`` and ``model`` are those of NeMo's GPT configurations (not of neuronx-distributed-training,
-    whose parallel sizes stand in ``distributed_strategy``)."""
-    sections = isinstance(content.get("model"), Mapping) and isinstance(content.get("trainer"), Mapping)
-    return sections and "distributed_strategy" not in content and dialect("nemo").fits(content)
-
-
 def load(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
     """Returns the workload of a whole configuration. Raises :class:`InputError` that names what other files would say,
     :class:`Unsupported` for models and trainings that are not those of a causal language model."""

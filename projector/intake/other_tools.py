@@ -5,12 +5,13 @@ misspelling, and gives the same workload as flags, as far as some reader knows t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from projector.errors import Unsupported
 from projector.intake import megatron_cli
-from projector.intake.dialect import dialect, names
+from projector.intake.dialect import dialect, fits, names
+from projector.intake.named_models import flat
 from projector.intake.shell.unknown import Unknowns, is_known
 from projector.intake.spelling import normal
 from projector.intake.tables import table, words
@@ -21,7 +22,7 @@ from projector.workload.fields import Field, field_of, fields
 _HYDRA = re.compile(r"\+*[A-Za-z_][\w.]*=")
 _ADAPTERS = re.compile(r"(?i)(?:^|[._])(?:peft|q?lora)(?:[._]|$)")
 _TOKENS = 2**17  # a batch of so many is one of tokens
-_OURS = ("recipe", "modules")  # a case, a Primus experiment
+_OURS = "recipe|modules"  # a case, a Primus experiment
 _WAYS = "its run's log may be"
 
 
@@ -57,14 +58,10 @@ def of_another_kind(program: str) -> str:
 
 def refuse_other_tools(content: Mapping[str, object], where: str) -> None:
     """Raises :class:`Unsupported` for the configuration of another trainer, with its name and what it builds on."""
-    names = {normal(str(key)) for key in content}
-    if any(name in names for name in _OURS) and "step_scheduler" not in names:
+    if fits((_OURS,), content) and not fits(("step_scheduler",), content):
         return
-    for key, inside in content.items():
-        if isinstance(inside, Mapping):
-            names |= {f"{normal(str(key))}.{normal(str(name))}" for name in inside}
     for name, marks in table("other_tools", "configurations"):
-        if all(any(word in names for word in either.split("|")) for either in marks.split()):
+        if fits(marks.split(), content):
             built_on = ", which extends files by its defaults" if content.get("defaults") else ""
             raise Unsupported(f"{where}: {name}{built_on}: not read ({_ways(name, content)})")
 
@@ -90,7 +87,8 @@ def flags(settings: Mapping[str, object]) -> str:
     for model, GPU and number of GPUs where ``settings`` do not state them."""
     stated: dict[str, str] = {}
     asked = {"--model": "NAME|FILE", "--gpu": "NAME", "--gpus": "N"}
-    for name, value in _leaves(settings):
+    leaves = {name: literal(value) for name, value in flat(settings).items() if value != {}}
+    for name, value in leaves.items():
         last = normal(name.rpartition(".")[2])
         if last in words("other_tools", "model") and isinstance(value, str) and (known := zoo.named(value.rstrip("/"))):
             asked["--model"] = known
@@ -106,17 +104,9 @@ def flags(settings: Mapping[str, object]) -> str:
             stated.setdefault(alike.key, word)
     needed = [f"--{each} …" for each in ("micro-batch-size", "global-batch-size", "seq-length")]
     left = [each for each in needed if each.split()[0][2:].replace("-", "_") not in stated]
-    adapters = any(_ADAPTERS.search(name) and value not in (None, False, 0, "") for name, value in _leaves(settings))
+    adapters = any(_ADAPTERS.search(name) and value not in (None, False, 0, "") for name, value in leaves.items())
     left += ["--lora-rank … --lora-targets …"] if adapters else []
     return " ".join(("the same as flags:", *(f"{k} {v}" for k, v in asked.items()), *stated.values(), *left))
-
-
-def _leaves(settings: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _leaves({str(key): each for key, each in value.items()}, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", literal(value)
 
 
 @cache

@@ -28,15 +28,6 @@ _SIZE = re.compile(r"(?:\d+x)?\d+(?:\.\d+)?[bm](?:x\d+e)?(?:[-_]?a\d+(?:\.\d+)?b
 _REMAINDERS = {(1, 1): "weighted", (0, 0): "first"}
 
 
-def is_job(mapping: Mapping[str, object]) -> bool:
-    """Returns whether ``mapping`` has the sections of a torchtitan job."""
-    model, training = mapping.get("model"), mapping.get("training")
-    if not isinstance(model, Mapping) or not isinstance(training, Mapping):
-        return False
-    sections = {"job", "parallelism", "activation_checkpoint", "metrics", "lr_scheduler", "experimental"} & set(mapping)
-    return "flavor" in model or ("name" in model and bool(sections))
-
-
 def parse(text: str, where: str, named: str = "") -> dict[str, object]:
     """Parses the sections of a TOML file. Raises :class:`InputError` for invalid TOML, with key ``named``."""
     try:

@@ -19,11 +19,6 @@ from projector.workload.model import Model
 from projector.workload.optimizers import named
 
 
-def is_torchtune(content: Mapping[str, object]) -> bool:
-    """Returns whether ``content`` names a builder of torchtune as its model."""
-    return str(section(content, "model").get("_component_") or "").startswith("torchtune.")
-
-
 def load_torchtune(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
     """Returns the workload of a torchtune configuration, whose number of GPUs may come from elsewhere. Raises
     :class:`InputError` with everything that does not fit, :class:`Unsupported` for other trainings."""
@@ -224,11 +219,6 @@ def load_nanotron(content: Mapping[str, object], where: str, *, model: Model | N
 
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 _DEPTH = 5  # references to references
-
-
-def is_llm_foundry(content: Mapping[str, object]) -> bool:
-    """Returns whether ``content`` has the sections that every training of llm-foundry states."""
-    return dialect("llm_foundry").fits(content) and isinstance(content["train_loader"], Mapping)
 
 
 def load_llm_foundry(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
