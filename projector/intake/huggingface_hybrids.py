@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from projector.intake.huggingface_types import depth, given, llama, routed, sizes
+from projector.intake.huggingface_table import depth, given, read, routed, sizes
 from projector.intake.values import Reader
 
 _Fields = dict[str, object]
@@ -28,19 +28,6 @@ def _step_rank(c: Reader, key: str, hidden: int) -> int:
     return -(-hidden // 16) if c.raw(key) in (None, "auto") else c.integer(key) or 0
 
 
-def _mixers_alone(c: Reader, letter: str) -> _Fields:
-    """Returns a stack of mixers without MLPs, for which attention heads and MLP width have no meaning."""
-    hidden = c.integer("hidden_size")
-    return {
-        **sizes(c, num_layers="num_hidden_layers", vocab_size="vocab_size"),
-        "hidden_size": hidden,
-        "ffn_hidden_size": hidden,
-        "num_attention_heads": 1,
-        "position_embedding_type": "none",
-        "hybrid_layer_pattern": letter * depth(c),
-    }
-
-
 def _mamba1(c: Reader, tied: bool) -> _Fields:
     hidden = c.integer("hidden_size") or 0
     inner = c.integer("intermediate_size") or (c.integer("expand") or 2) * hidden
@@ -51,19 +38,11 @@ def _mamba1(c: Reader, tied: bool) -> _Fields:
     )
     said = c.flag("tie_word_embeddings")
     return {
-        **_mixers_alone(c, "S"),
+        **read("_mixers_alone", c),
+        "hybrid_layer_pattern": "S" * depth(c),
         "mamba1": fields,
         "untie_embeddings_and_output_weights": not (tied if said is None else said),
     }
-
-
-def _mamba2(c: Reader) -> _Fields:
-    fields = sizes(
-        c, mamba_num_heads="num_heads", mamba_head_dim="head_dim", mamba_num_groups="n_groups",
-        mamba_state_dim="state_size", conv_width="conv_kernel", chunk="chunk_size",
-    )  # fmt: skip
-    untied = c.flag("tie_word_embeddings") is not True
-    return {**_mixers_alone(c, "M"), "mamba": given(**fields), "untie_embeddings_and_output_weights": untied}
 
 
 def _jamba(c: Reader) -> _Fields:
@@ -71,7 +50,7 @@ def _jamba(c: Reader) -> _Fields:
     layers, hidden = depth(c), c.integer("hidden_size") or 0
     every, at = c.integer("attn_layer_period") or 8, c.integer("attn_layer_offset")
     fields: _Fields = {
-        **llama(c),
+        **read("llama", c),
         "position_embedding_type": "none",
         "mixer_pattern": "".join("*" if i % every == (4 if at is None else at) else "S" for i in range(layers)),
         "mamba1": given(
@@ -106,7 +85,7 @@ def _heads(c: Reader, chunk: int = 256) -> _Fields:
 
 def _falcon_h1(c: Reader) -> _Fields:
     mamba = {**_heads(c), "grouped_norm": bool(c.flag("mamba_rms_norm"))}
-    return {**llama(c), "mixer_pattern": "P" * depth(c), "mamba": mamba}
+    return {**read("llama", c), "mixer_pattern": "P" * depth(c), "mamba": mamba}
 
 
 def _zamba2(c: Reader) -> _Fields:
@@ -121,7 +100,7 @@ def _zamba2(c: Reader) -> _Fields:
     mlps, attention = c.flag("use_shared_mlp_adapter"), c.flag("use_shared_attention_adapter")
     blocks = given(**sizes(c, num_mem_blocks="num_mem_blocks", adapter_rank="adapter_rank"))
     return {
-        **llama(c),
+        **read("llama", c),
         "ffn_hidden_size": c.integer("intermediate_size", "ffn_hidden_size") or 4 * hidden,
         "kv_channels": c.integer("attention_head_dim") or 2 * hidden // max(1, heads),
         "position_embedding_type": "rope" if c.flag("use_mem_rope") else "none",
@@ -143,7 +122,7 @@ def _zamba2(c: Reader) -> _Fields:
 def _bamba(c: Reader) -> _Fields:
     at = set(c.integers("attn_layer_indices") or ())
     letters = "".join("*" if i in at else "M" for i in range(depth(c)))
-    return {**llama(c), "mixer_pattern": letters, "mamba": _heads(c)}
+    return {**read("llama", c), "mixer_pattern": letters, "mamba": _heads(c)}
 
 
 def _lfm2(c: Reader) -> _Fields:
@@ -151,7 +130,7 @@ def _lfm2(c: Reader) -> _Fields:
     letters = _letters(c, ("layer_types",), {"conv": "C"})
     letters = letters or "".join("*" if i in set(full or ()) else "C" for i in range(layers))
     fields = {
-        **llama(c),
+        **read("llama", c),
         "qk_layernorm": True,
         "untie_embeddings_and_output_weights": c.flag("tie_embedding", "tie_word_embeddings") is False,
         "mixer_pattern": letters,
@@ -174,7 +153,6 @@ HYBRIDS: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(
     {
         "mamba": lambda c: _mamba1(c, tied=True),
         "falcon_mamba": lambda c: _mamba1(c, tied=False),
-        "mamba2": _mamba2,
         "jamba": _jamba,
         "falcon_h1": _falcon_h1,
         "bamba": _bamba,

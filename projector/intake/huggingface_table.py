@@ -7,22 +7,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from projector.intake.huggingface_types import (
-    MODEL_TYPES,
-    classic,
-    dense_first,
-    depth,
-    given,
-    routed,
-    sizes,
-    sparse_steps,
-)
 from projector.intake.tables import whole
 from projector.intake.values import Reader
 
 _Fields = dict[str, Any]
 _FILE = "huggingface"
-_BASES: Mapping[str, Callable[[Reader], _Fields]] = {**MODEL_TYPES, "classic": classic}
+_MOST = 10_000  # layers, beyond which a count is a mistake that is reported elsewhere
 _COMPRESSED = (
     *("q_lora_rank", "qk_pos_emb_head_dim", "o_groups", "o_lora_rank", "attn_sliding_window"),
     *("index_n_heads", "index_head_dim", "index_topk", "compress_ratios"),
@@ -30,20 +20,47 @@ _COMPRESSED = (
 _INDEXER = ("index_n_heads", "index_head_dim", "index_topk")
 
 
+def sizes(c: Reader, **keys: str) -> _Fields:
+    """Returns whole numbers by model field; ``keys`` names each field's key (``a.b``: b in section a), or several: the first
+    present counts."""
+    return {field: _integer(c, *names.split()) for field, names in keys.items()}
+
+
+def _integer(c: Reader, *names: str) -> int | None:
+    section, dot, last = names[0].partition(".")
+    return c.within(section).integer(last) if dot else c.integer(*names)
+
+
+def depth(c: Reader, key: str = "num_hidden_layers") -> int:
+    """Returns the number of layers, at most 10,000, so that lists with an entry a layer stay small."""
+    return min(c.integer(key) or 0, _MOST)
+
+
+def routed(c: Reader, experts: str, width: str = "", topk: str = "num_experts_per_tok") -> _Fields:
+    """Returns the sizes of the experts; fields that the file does not state stay out."""
+    named = {"moe_ffn_hidden_size": width} if width else {}
+    return given(**sizes(c, num_experts=experts, moe_router_topk=topk, **named))
+
+
+def given(**values: object) -> _Fields:
+    """Returns ``values`` without those that are None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def readers() -> Mapping[str, Callable[[Reader], _Fields]]:
     """Returns the readers of ``config.json`` by ``model_type``."""
-    return MappingProxyType({name: partial(_read, name) for name in whole(_FILE)})
+    return MappingProxyType({name: partial(read, name) for name in whole(_FILE) if not name.startswith("_")})
 
 
-def _read(name: str, c: Reader) -> _Fields:
-    table = whole(_FILE)
-    entry = table[name]
-    like = entry.get("like")
-    fields: _Fields = {} if like is None else dict(_read(like, c) if like in table else _BASES[like](c))
+def read(name: str, c: Reader) -> _Fields:
+    """Returns the model fields of a configuration by the entry ``name`` of the table."""
+    entry = whole(_FILE)[name]
+    fields: _Fields = read(entry["like"], c) if "like" in entry else {}
     fields |= {field: value for field, value in sizes(c, **entry.get("fields", {})).items() if value is not None}
-    fields |= {field: bool(c.flag(key)) for field, key in entry.get("flags", {}).items()}
+    fields |= {field: bool(c.flag(*keys.split())) for field, keys in entry.get("flags", {}).items()}
     fields |= {field: c.flag(key) is not False for field, key in entry.get("usually", {}).items()}
-    fields |= {field: fields.get(field) or value for field, value in entry.get("unsaid", {}).items()}
+    fields |= {field: fields.get(field) or (fields.get(value) if isinstance(value, str) else value)
+               for field, value in entry.get("unsaid", {}).items()}  # fmt: skip
     if "window_if" in entry:
         fields["window_size"] = c.integer("sliding_window") if c.flag(entry["window_if"]) else None
     if "tied" in entry:
@@ -60,22 +77,39 @@ def _read(name: str, c: Reader) -> _Fields:
     fields |= _full(entry, c)
     fields |= _mixers(entry, c)
     fields |= _sparse(entry, c)
-    for key, value in entry.get("fixed", {}).items():
-        if not key.startswith("moe."):
-            fields[key] = value
-        elif isinstance(fields.get("moe"), dict):
-            fields["moe"] |= {key.removeprefix("moe."): value}
+    fields |= {field: _sized(c, keys) for field, keys in entry.get("sizes", {}).items()}
+    fields |= {field: letter * depth(c) for field, letter in entry.get("each", {}).items()}
+    _put(fields, given(**{field: c.word(key) for field, key in entry.get("words", {}).items()}))
+    _put(fields, entry.get("fixed", {}))
     for key, unstated in entry.get("unstated", {}).items():
         fields |= {} if c.has(key) else unstated
     missing = [why for key, why in entry.get("refused_if", {}).items() if _is_on(c, key)]
     same = entry.get("equal", {}).items()
     missing += [why for key, (other, why) in same if c.integer(key) not in (None, c.integer(other))]
     for key, meanings in entry.get("values", {}).items():
-        said = dict(meanings.get(c.flag(key), {}))
+        said = dict(meanings.get(c.flag(key) if True in meanings or False in meanings else c.word(key), {}))
         missing += said.pop("unsupported", ())
-        fields |= said
+        _put(fields, said)
     fields["unsupported"] = [*entry.get("unsupported", ()), *missing]
     return fields | ({"unmodelled": tuple(entry["counted"])} if "counted" in entry else {})
+
+
+def _sized(c: Reader, keys: Mapping[str, str]) -> _Fields:
+    """Returns the sizes of a kind of layer; a width of heads as that of attention, which is the hidden size's where none is
+    stated."""
+    stated = given(**sizes(c, **keys))
+    if keys.get("head_dim") == "head_dim" and (heads := c.integer("num_attention_heads")):
+        stated.setdefault("head_dim", (c.integer("hidden_size") or 0) // heads)
+    return stated
+
+
+def _put(fields: _Fields, said: Mapping[str, object]) -> None:
+    """Puts fields into ``fields``; those of experts (``moe.x``) only where there are experts."""
+    for key, value in said.items():
+        if not key.startswith("moe."):
+            fields[key] = value
+        elif isinstance(fields.get("moe"), dict):
+            fields["moe"] |= {key.removeprefix("moe."): value}
 
 
 def _experts(entry: Mapping[str, Any], c: Reader, fields: _Fields) -> _Fields:
@@ -90,10 +124,9 @@ def _experts(entry: Mapping[str, Any], c: Reader, fields: _Fields) -> _Fields:
     count = c.integer(*shared["number"].split()) if "number" in shared else None
     wide = c.integer(*shared["width"].split()) if "width" in shared else None
     total = wide if wide is not None else count * own if count and isinstance(own, int) else None
-    groups = entry.get("groups", ())
-    limits = [c.integer(key) for key in groups]
-    if limits and (limits[0] or 0) > 1:
-        moe |= given(moe_router_num_groups=limits[0], moe_router_group_topk=limits[1])
+    groups, most = entry.get("groups", (None, None))
+    if groups and (number_of := c.integer(groups) or 0) > 1:
+        moe |= given(moe_router_num_groups=number_of, moe_router_group_topk=c.integer(most))
     gated = {"moe_shared_expert_gate": True} if total and shared.get("gate") else {}
     return {"moe": moe | given(moe_shared_expert_intermediate_size=total, **gated) | _expert_layers(entry, c)}
 
@@ -109,8 +142,12 @@ def _expert_layers(entry: Mapping[str, Any], c: Reader) -> _Fields:
         return {}
     if isinstance(kinds, (list, tuple)):
         return {"moe_layer_freq": [int("dense" not in str(kind)) for kind in kinds]}
-    if key in ("steps", "dense_first"):
-        return {"moe_layer_freq": (sparse_steps if key == "steps" else dense_first)(c)["moe_layer_freq"]}
+    if key == "steps":
+        every, without = c.integer("decoder_sparse_step") or 1, set(c.integers("mlp_only_layers") or ())
+        return {"moe_layer_freq": [int((i + 1) % every == 0 and i not in without) for i in range(layers)]}
+    if key == "dense_first":
+        dense, every = c.integer("first_k_dense_replace") or 0, c.integer("moe_layer_freq") or 1
+        return {"moe_layer_freq": [int(i >= dense and i % every == 0) for i in range(layers)]}
     if key in ("moe_layers", "moe_layers_enum"):
         step = c.integer("interleave_moe_layer_step") or 1
         at = set(c.integers(key) or (range(1, layers) if key.endswith("enum") else range(step - 1, layers, step)))
@@ -146,10 +183,6 @@ def _mixers(entry: Mapping[str, Any], c: Reader) -> _Fields:
     if unknown:
         c.problems.append(("layer_types", ", ".join(unknown), f"kinds of layers: {', '.join(letters)}"))
     fields: _Fields = {"mixer_pattern": "".join(letters.get(str(kind), "") for kind in kinds)}
-    for field, keys in entry.get("sizes", {}).items():
-        fields[field] = given(**sizes(c, **keys))
-        if keys.get("head_dim") == "head_dim" and (heads := c.integer("num_attention_heads")):
-            fields[field].setdefault("head_dim", (c.integer("hidden_size") or 0) // heads)
     return fields
 
 

@@ -11,83 +11,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from projector.intake.huggingface_table import depth, given, read, routed, sizes
 from projector.intake.values import Reader, section
 
 _Fields = dict[str, Any]
-_MOST = 10_000  # layers, beyond which a count is a mistake that is reported elsewhere
-
-
-def llama(c: Reader) -> _Fields:
-    """Returns the fields that LLaMA-like decoders share: RMSNorm, rotary positions, a gated MLP."""
-    fields = sizes(
-        c, num_layers="num_hidden_layers", hidden_size="hidden_size", ffn_hidden_size="intermediate_size",
-        num_attention_heads="num_attention_heads", num_query_groups="num_key_value_heads", kv_channels="head_dim",
-        vocab_size="vocab_size", max_position_embeddings="max_position_embeddings",
-    )  # fmt: skip
-    fields["num_query_groups"] = fields["num_query_groups"] or fields["num_attention_heads"]
-    fields["add_bias_linear"] = c.flag("mlp_bias") or False
-    fields["add_qkv_bias"] = c.flag("attention_bias", "qkv_bias") or False
-    fields["untie_embeddings_and_output_weights"] = c.flag("tie_word_embeddings") is not True
-    return fields
-
-
-def sizes(c: Reader, **keys: str) -> _Fields:
-    """Returns whole numbers by model field; ``keys`` names each field's key, or several: the first present counts."""
-    return {field: c.integer(*names.split()) for field, names in keys.items()}
-
-
-def depth(c: Reader, key: str = "num_hidden_layers") -> int:
-    """Returns the number of layers, at most 10,000, so that lists with an entry a layer stay small."""
-    return min(c.integer(key) or 0, _MOST)
-
-
-def routed(c: Reader, experts: str, width: str = "", topk: str = "num_experts_per_tok") -> _Fields:
-    """Returns the sizes of the experts; fields that the file does not state stay out."""
-    named = {"moe_ffn_hidden_size": width} if width else {}
-    return given(**sizes(c, num_experts=experts, moe_router_topk=topk, **named))
-
-
-def sparse_steps(c: Reader) -> _Fields:
-    """Returns the experts' fields; layer i has experts if (i + 1) % decoder_sparse_step == 0, not in ``mlp_only_layers``."""
-    layers = depth(c)
-    step = c.integer("decoder_sparse_step") or 1
-    dense = set(c.integers("mlp_only_layers") or ())
-    freq = [int((i + 1) % step == 0 and i not in dense) for i in range(layers)]
-    return {**routed(c, "num_experts num_local_experts", "moe_intermediate_size"), "moe_layer_freq": freq}
-
-
-def _deepseek(c: Reader) -> _Fields:
-    """Reads DeepSeek V2 and V3: latent attention, dense layers first, shared experts of the routed width."""
-    fields = {**llama(c), "kv_channels": None, "num_query_groups": c.integer("num_attention_heads")}
-    latent = sizes(
-        c, q_lora_rank="q_lora_rank", kv_lora_rank="kv_lora_rank", qk_head_dim="qk_nope_head_dim",
-        qk_pos_emb_head_dim="qk_rope_head_dim", v_head_dim="v_head_dim",
-    )  # fmt: skip
-    fields["mla"] = given(**latent)
-    c.integer("qk_head_dim")  # the sum of both of its parts
-    width = c.integer("moe_intermediate_size")
-    score = c.word("scoring_func")
-    experts = dense_first(c) | routed(c, "n_routed_experts num_experts", "moe_intermediate_size")
-    fields["moe"] = experts | given(
-        moe_shared_expert_intermediate_size=(c.integer("n_shared_experts", "num_shared_experts") or 0) * (width or 0),
-        moe_router_num_groups=_above_one(c.integer("n_group")),
-        moe_router_group_topk=c.integer("topk_group") if _above_one(c.integer("n_group")) else None,
-        moe_router_score_function=score,
-        moe_router_enable_expert_bias=c.word("topk_method") == "noaux_tc" or score == "sigmoid",
-    )
-    fields["mtp_num_layers"] = c.integer("num_nextn_predict_layers")
-    return fields
-
-
-def dense_first(c: Reader) -> _Fields:
-    """Returns which layers have experts: every ``moe_layer_freq``-th, from layer ``first_k_dense_replace`` on."""
-    layers = depth(c)
-    dense, step = c.integer("first_k_dense_replace") or 0, c.integer("moe_layer_freq") or 1
-    return {"moe_layer_freq": [int(i >= dense and i % step == 0) for i in range(layers)]}
-
-
-def _above_one(groups: int | None) -> int | None:
-    return groups if groups and groups > 1 else None
 
 
 _GEMMA3N = {
@@ -101,7 +28,7 @@ _GEMMA3N = {
 
 def _gemma3n(c: Reader) -> _Fields:
     """Reads the language model of Gemma 3n, whose MLP width is one number or a list with one a layer."""
-    fields, layers = llama(c), depth(c)
+    fields, layers = read("llama", c), depth(c)
     kinds, window = c.words("layer_types"), c.integer("sliding_window") or 512
     if kinds is None:
         kinds = tuple(("sliding", "full")[(i + 1) % 5 == 0] for i in range(layers))
@@ -121,7 +48,7 @@ def _gemma3n(c: Reader) -> _Fields:
     fields |= {name: default if stated[name] is None else stated[name] for name, default in _GEMMA3N.items()}
     norms = dict.fromkeys(("qk_layernorm", "sandwich_norm", "v_layernorm"), True)
     tied = {"untie_embeddings_and_output_weights": c.flag("tie_word_embeddings") is False}
-    plain = {"kv_channels": fields["kv_channels"] or 256, "vocab_size": fields["vocab_size"] or 262400}
+    plain = {"kv_channels": fields.get("kv_channels") or 256, "vocab_size": fields.get("vocab_size") or 262400}
     return fields | norms | tied | plain | {"per_layer": per_layer}
 
 
@@ -132,7 +59,7 @@ def _falcon(c: Reader) -> _Fields:
     beside, stated = c.flag("parallel_attn") is not False, c.integer("num_kv_heads")
     shared = 1 if c.flag("multi_query") is not False else heads
     norms = c.integer("num_ln_in_parallel_attn") or (2 if newer else 1)
-    return classic(c) | {
+    return read("_classic", c) | {
         **sizes(c, num_layers="num_hidden_layers n_layer", hidden_size="hidden_size"),
         "ffn_hidden_size": c.integer("ffn_hidden_size") or 4 * (c.integer("hidden_size") or 0),
         "num_attention_heads": heads,
@@ -144,11 +71,6 @@ def _falcon(c: Reader) -> _Fields:
         "parallel_residual": newer or beside,
         "unmodelled": ("a norm of attention and one of the MLP: counted as one",) if newer and norms == 2 else (),
     }
-
-
-def _dense_latent(c: Reader) -> _Fields:
-    """Reads latent attention as in DeepSeek-V3 without experts: MiniCPM3, Youtu-LLM."""
-    return {**_deepseek(c), "moe": None, "untie_embeddings_and_output_weights": c.flag("tie_word_embeddings") is False}
 
 
 _MPT_NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
@@ -164,7 +86,7 @@ def _mpt(c: Reader) -> _Fields:
     kind, shared = mlp.word("ffn_type") or "mptmlp", attention.word("attn_type") == "multiquery_attention"
     if kind not in _MPT_MLP:
         c.problems.append(("ffn_config.ffn_type", kind, f"one of {', '.join(_MPT_MLP)}"))
-    return classic(c) | {
+    return read("_classic", c) | {
         "num_layers": c.integer("n_layers"),
         "hidden_size": hidden,
         "ffn_hidden_size": mlp.integer("ffn_hidden_size") or int(width * hidden),
@@ -189,24 +111,13 @@ def _mpt_norm(c: Reader) -> str | None:
     return norm
 
 
-def classic(c: Reader) -> _Fields:
-    """Returns the fields of GPT-2's style: GELU without a gate, LayerNorm, biases, an output layer tied to the embedding."""
-    return {
-        "vocab_size": c.integer("vocab_size"),
-        "gated_linear_unit": False,
-        "normalization": "LayerNorm",
-        "add_bias_linear": True,
-        "untie_embeddings_and_output_weights": c.flag("tie_word_embeddings") is False,
-    }
-
-
 _LETTERS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-", "moe": "E"}
 
 
 def _hybrid(c: Reader) -> _Fields:
     """Reads Nemotron-H, in which attention, Mamba and experts are separate layers."""
     moe = routed(c, "n_routed_experts", "moe_intermediate_size")
-    base = {**llama(c), "gated_linear_unit": False, "position_embedding_type": "none"}
+    base = {**read("llama", c), "gated_linear_unit": False, "position_embedding_type": "none"}
     pattern, kinds = c.word("hybrid_override_pattern"), c.words("layers_block_type")
     if pattern is None and kinds and all(kind in _LETTERS for kind in kinds):
         pattern, base["num_layers"] = "".join(_LETTERS[kind] for kind in kinds), len(kinds)
@@ -230,34 +141,14 @@ def _hybrid(c: Reader) -> _Fields:
     return {**fields, "moe": {**moe, **given(moe_latent_size=latent, moe_shared_expert_intermediate_size=shared)}}
 
 
-def given(**values: object) -> _Fields:
-    """Returns ``values`` without those that are None."""
-    return {name: value for name, value in values.items() if value is not None}
-
-
 #: Encoders and decoders that are read.
 STACKED = ("t5", "mt5")
-
-
-def _dbrx(c: Reader) -> _Fields:
-    attention, experts = c.within("attn_config"), c.within("ffn_config")
-    fields = sizes(
-        c, num_layers="n_layers", hidden_size="d_model", num_attention_heads="n_heads", vocab_size="vocab_size",
-        max_position_embeddings="max_seq_len",
-    )  # fmt: skip
-    return fields | {
-        "ffn_hidden_size": experts.integer("ffn_hidden_size"),
-        "num_query_groups": attention.integer("kv_n_heads"),
-        "normalization": "LayerNorm",
-        "untie_embeddings_and_output_weights": not c.flag("tie_word_embeddings"),
-        "moe": routed(experts, "moe_num_experts", "ffn_hidden_size", "moe_top_k"),
-    }
 
 
 def _qwen(c: Reader) -> _Fields:
     """Reads the first Qwen, whose ``intermediate_size`` is the width of gate and up together."""
     width = c.integer("intermediate_size")
-    return {**llama(c), "add_qkv_bias": True, "ffn_hidden_size": width // 2 if width else None}
+    return {**read("llama", c), "add_qkv_bias": True, "ffn_hidden_size": width // 2 if width else None}
 
 
 def _searched(c: Reader) -> _Fields:
@@ -266,7 +157,7 @@ def _searched(c: Reader) -> _Fields:
     A width is ⌊2/3 · ``ffn_mult`` · hidden size⌋ rounded up to a multiple of 256 (NVIDIA/Megatron-LM@d98e8a64dd
     megatron/core/transformer/heterogeneous/heterogeneous_config.py); 0 heads or a width of 0: the block has none.
     """
-    fields, heads, hidden = llama(c), c.integer("num_attention_heads") or 0, c.integer("hidden_size") or 0
+    fields, heads, hidden = read("llama", c), c.integer("num_attention_heads") or 0, c.integer("hidden_size") or 0
     blocks = c.raw("block_configs")
     halves = [(section(each, "attention"), section(each, "ffn")) for each in blocks] if isinstance(blocks, list) else []
     if len(halves) != (c.integer("num_hidden_layers") or 1) or not all(_readable(*half) for half in halves):
@@ -303,7 +194,7 @@ def _longcat(c: Reader) -> _Fields:
     layers, width = depth(c, "num_layers"), c.integer("ffn_hidden_size")
     experts = routed(c, "n_routed_experts", "expert_ffn_hidden_size", "moe_topk")
     zero = given(zero_expert_num=c.integer("zero_expert_num"), moe_shared_expert_intermediate_size=width)
-    fields = _deepseek(c)
+    fields = read("deepseek_v3", c)
     return fields | {
         "num_layers": 2 * layers or None,
         "ffn_hidden_size": width,
@@ -369,14 +260,10 @@ LANGUAGE_DEFAULTS: Mapping[str, object] = MappingProxyType(
 
 MODEL_TYPES: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(
     {
-        "llama": llama,
-        **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), _deepseek),
         "mpt": _mpt,
         "falcon": _falcon,
-        **dict.fromkeys(("minicpm3", "youtu"), _dense_latent),
         **dict.fromkeys(("gemma3n", "gemma3n_text"), _gemma3n),
         "nemotron_h": _hybrid,
-        "dbrx": _dbrx,
         "qwen": _qwen,
         "nemotron-nas": _searched,
         "longcat_flash": _longcat,
