@@ -89,6 +89,7 @@ def test_parameters_are_those_of_the_published_weights(name):
     loaded = huggingface.from_mapping(config, "config.json", name=name)
     assert count(loaded.model).main == pytest.approx(published, rel=1e-4)
     assert loaded.model.unsupported == ()
+    assert loaded.model.parallel_residual == (name in ("phi", "gptj", "cohere"))
 
 
 def test_multi_token_prediction_of_mimo():
