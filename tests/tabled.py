@@ -1,12 +1,13 @@
 """Tables of what is asked and what is expected, as data: each test has a list or a mapping in ``tests/tables/NAME.yaml``."""
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-__all__ = ["sample", "tabled", "written"]
+__all__ = ["sample", "scripts", "tabled", "written"]
 
 FOLDER = Path(__file__).parent / "tables"
 
@@ -33,6 +34,11 @@ def tabled(name: str, key: str) -> Any:
 def sample(name: str) -> str:
     """The text of a sound file of ``tests/tables/files``."""
     return (FOLDER / "files" / name).read_text(encoding="utf-8")
+
+
+def scripts(file: Path) -> dict[str, str]:
+    """The shell texts of a file by the name above each (``#: name``)."""
+    return dict(re.findall(r"^#: (.*)\n((?s:.*?))\n(?=#: |\Z)", file.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def written(sound: str, old: str | None, new: str) -> str:

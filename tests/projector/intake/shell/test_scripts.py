@@ -1,8 +1,11 @@
 # ruff: noqa: E501 (shell text in tables)
 """Launch scripts as users write them: what is launched wins, what is not known is named."""
 
+from pathlib import Path
+
 import pytest
 from asked import put, refusal
+from tabled import scripts as written_out
 from tabled import tabled
 
 from projector.errors import Unsupported
@@ -25,47 +28,13 @@ def seen(loaded):
     return (loaded.gpus, recipe.tp, recipe.pp, recipe.micro_batch_size, recipe.global_batch_size)
 
 
-#: All of these start 16 processes with tensor parallelism 4; the eights are traps.
-TRAPS = {
-    "comment": f"# old: torchrun --nproc_per_node 8 x.py {TP} 8\nA='{MODEL}'\n{RUN} $A {TP} 4 # {TP} 8",
-    "prose": f"cat <<'EOF'\nuse {TP} 8 --num-layers 2\nEOF\necho torchrun {TP} 8\n{RUN} {MODEL} {TP} 4",
-    "branch": f"TP=4; if [ $TP -gt 4 ]; then {RUN} {MODEL} {TP} 8; fi\n{RUN} {MODEL} {TP} $TP",
-    "function": f"big() {{ {RUN} {TP} 8; }}\n"
-    f"run() {{ torchrun --nnodes $1 --nproc_per_node 8 pretrain_gpt.py {MODEL} {TP} $2; }}\nrun 2 4",
-    "last wins": f"torchrun --nnodes=2 --nproc-per-node=8 pretrain_gpt.py {TP} 8 {MODEL} {TP}=4",
-    "commented array": f'A=(\n{MODEL}\n# {TP} 8\n{TP} 4)\n{RUN} "${{A[@]}}"',
-    "preprocessing first": f"python tools/preprocess_data.py --input x --tokenizer-type GPT2BPETokenizer\n{RUN} {MODEL} {TP} 4",
-    "wrapped": f"nohup numactl -l nsys profile -o x {RUN} {MODEL} {TP} 4 > log 2>&1 &",
-    "module": f"python -u -m torch.distributed.launch --nnodes 2 --nproc_per_node 8 -m pretrain_gpt {MODEL} {TP} 4",
-    "slurm": "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\n"
-    f"srun -l singularity exec --nv x.sif python pretrain_gpt.py {MODEL} {TP} 4",
-    "slurm, a task a node": "#SBATCH -N 2\n#SBATCH --gres=gpu:h100:8\nsrun --ntasks-per-node=1 bash -c 'torchrun --nnodes "
-    f"$SLURM_NNODES --nproc_per_node $SLURM_GPUS_ON_NODE pretrain_gpt.py {MODEL} {TP} 4'",
-    "slurm, itself": f'#SBATCH --nodes=2\n[ -z "$SLURM_JOB_ID" ] && {{ sbatch $0; exit; }}\nsrun {RUN} {MODEL} {TP} 4',
-    "srun options": f"srun -N2 -n16 python pretrain_gpt.py {MODEL} {TP} 4",
-    "mpirun": f"mpirun --allow-run-as-root -np 16 -H a:8,b:8 -x PATH -mca btl tcp python pretrain_gpt.py {MODEL} {TP} 4",
-    "bcprun": f"bcprun --debug -n 2 -p 8 -w /opt -e A=1 -c 'cd b && python3 -u pretrain_gpt.py {MODEL} {TP} 4'",
-    "bcprun and torchrun": f"bcprun --nnodes=2 --npernode=1 --cmd 'torchrun --nnodes 2 --nproc_per_node 8 pretrain_gpt.py {MODEL} {TP} 4'",
-    "mpirun by node": f"mpiexec -n 16 --map-by ppr:8:node python pretrain_gpt.py {MODEL} {TP} 4",
-    "pbs": "#PBS -l select=2:ncpus=64:ngpus=8:mpiprocs=1\nN=$(wc -l < $PBS_NODEFILE)\n"
-    f"torchrun --nnodes $N --nproc_per_node 8 pretrain_gpt.py {MODEL} {TP} 4",
-    "hosts by name": "#SBATCH --nodes 2\nH=($(scontrol show hostnames $SLURM_JOB_NODELIST))\nfor h in ${H[@]}; do\n"
-    f'ssh $h "torchrun --nnodes ${{#H[@]}} --nproc_per_node 8 pretrain_gpt.py {MODEL} {TP} 4" &\ndone',
-    "visible devices": "export CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\n"
-    f"torchrun --nnodes 2 --nproc_per_node gpu pretrain_gpt.py {MODEL} {TP} 4",
-    "abbreviated": f"{RUN} {MODEL} --tensor-model-parallel 4",
-    "old word": f"{RUN} {MODEL} --model-parallel-size 4",
-    "inner script": f"cat > run.sh <<EOF\ntorchrun --nnodes \\$1 --nproc_per_node 8 pretrain_gpt.py {MODEL} {TP} 4\nEOF\n"
-    "chmod +x run.sh; ./run.sh 2",
-    "files": f"[ -f pretrain_gpt.py ] || {{ echo no; exit 1; }}\n[ -d ckpt ] && L='--load ckpt'\n{RUN} {MODEL} $L {TP} 4",
-    "needed, and nothing of it": f"set -u\necho $DATA ${{HOME_OF:?set it}}\nDATA=$DATA/x\n{RUN} {MODEL} {TP} 4 --bf16",
-    "not set": f"{RUN} {MODEL} $EXTRA_ARGS {TP} 4 --bf16 $MORE",
-}
+TRAPS = written_out(Path(__file__).parents[1] / "data/traps.sh")
 
 
 @pytest.mark.parametrize("name", TRAPS)
 def test_what_is_launched(name, tmp_path):
-    assert seen(load(tmp_path, TRAPS[name])) == (16, 4, 1, 2, 8)
+    text = TRAPS[name].replace("@RUN", RUN).replace("@MODEL", MODEL).replace("@TP", TP)
+    assert seen(load(tmp_path, text)) == (16, 4, 1, 2, 8)
 
 
 def test_arguments_and_environment(tmp_path):

@@ -1,0 +1,88 @@
+# All of these start 16 processes with tensor parallelism 4; the eights are traps. @RUN, @MODEL and @TP stand in test_scripts.py.
+#: comment
+# old: torchrun --nproc_per_node 8 x.py @TP 8
+A='@MODEL'
+@RUN $A @TP 4 # @TP 8
+#: prose
+cat <<'EOF'
+use @TP 8 --num-layers 2
+EOF
+echo torchrun @TP 8
+@RUN @MODEL @TP 4
+#: branch
+TP=4; if [ $TP -gt 4 ]; then @RUN @MODEL @TP 8; fi
+@RUN @MODEL @TP $TP
+#: function
+big() { @RUN @TP 8; }
+run() { torchrun --nnodes $1 --nproc_per_node 8 pretrain_gpt.py @MODEL @TP $2; }
+run 2 4
+#: last wins
+torchrun --nnodes=2 --nproc-per-node=8 pretrain_gpt.py @TP 8 @MODEL @TP=4
+#: commented array
+A=(
+@MODEL
+# @TP 8
+@TP 4)
+@RUN "${A[@]}"
+#: preprocessing first
+python tools/preprocess_data.py --input x --tokenizer-type GPT2BPETokenizer
+@RUN @MODEL @TP 4
+#: wrapped
+nohup numactl -l nsys profile -o x @RUN @MODEL @TP 4 > log 2>&1 &
+#: module
+python -u -m torch.distributed.launch --nnodes 2 --nproc_per_node 8 -m pretrain_gpt @MODEL @TP 4
+#: slurm
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=8
+srun -l singularity exec --nv x.sif python pretrain_gpt.py @MODEL @TP 4
+#: slurm, a task a node
+#SBATCH -N 2
+#SBATCH --gres=gpu:h100:8
+srun --ntasks-per-node=1 bash -c 'torchrun --nnodes $SLURM_NNODES --nproc_per_node $SLURM_GPUS_ON_NODE pretrain_gpt.py @MODEL @TP 4'
+#: slurm, itself
+#SBATCH --nodes=2
+[ -z "$SLURM_JOB_ID" ] && { sbatch $0; exit; }
+srun @RUN @MODEL @TP 4
+#: srun options
+srun -N2 -n16 python pretrain_gpt.py @MODEL @TP 4
+#: mpirun
+mpirun --allow-run-as-root -np 16 -H a:8,b:8 -x PATH -mca btl tcp python pretrain_gpt.py @MODEL @TP 4
+#: bcprun
+bcprun --debug -n 2 -p 8 -w /opt -e A=1 -c 'cd b && python3 -u pretrain_gpt.py @MODEL @TP 4'
+#: bcprun and torchrun
+bcprun --nnodes=2 --npernode=1 --cmd '@RUN @MODEL @TP 4'
+#: mpirun by node
+mpiexec -n 16 --map-by ppr:8:node python pretrain_gpt.py @MODEL @TP 4
+#: pbs
+#PBS -l select=2:ncpus=64:ngpus=8:mpiprocs=1
+N=$(wc -l < $PBS_NODEFILE)
+torchrun --nnodes $N --nproc_per_node 8 pretrain_gpt.py @MODEL @TP 4
+#: hosts by name
+#SBATCH --nodes 2
+H=($(scontrol show hostnames $SLURM_JOB_NODELIST))
+for h in ${H[@]}; do
+ssh $h "torchrun --nnodes ${#H[@]} --nproc_per_node 8 pretrain_gpt.py @MODEL @TP 4" &
+done
+#: visible devices
+export CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7
+torchrun --nnodes 2 --nproc_per_node gpu pretrain_gpt.py @MODEL @TP 4
+#: abbreviated
+@RUN @MODEL --tensor-model-parallel 4
+#: old word
+@RUN @MODEL --model-parallel-size 4
+#: inner script
+cat > run.sh <<EOF
+torchrun --nnodes \$1 --nproc_per_node 8 pretrain_gpt.py @MODEL @TP 4
+EOF
+chmod +x run.sh; ./run.sh 2
+#: files
+[ -f pretrain_gpt.py ] || { echo no; exit 1; }
+[ -d ckpt ] && L='--load ckpt'
+@RUN @MODEL $L @TP 4
+#: needed, and nothing of it
+set -u
+echo $DATA ${HOME_OF:?set it}
+DATA=$DATA/x
+@RUN @MODEL @TP 4 --bf16
+#: not set
+@RUN @MODEL $EXTRA_ARGS @TP 4 --bf16 $MORE
