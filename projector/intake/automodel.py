@@ -6,11 +6,9 @@ import math
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
-from projector.errors import Problem
 from projector.intake import adapters
 from projector.intake.dialect import Settings, dialect, loose
 from projector.intake.loaded import Loaded
-from projector.intake.named_models import published
 from projector.workload.model import Model
 from projector.workload.optimizers import named
 
@@ -20,16 +18,15 @@ _RANK = 8  # of PeftConfig (NVIDIA-NeMo/Automodel nemo_automodel/components/_pef
 def load(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
     """Returns the workload, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with everything
     that does not fit, :class:`Unsupported` for other trainings."""
-    job, problems = Settings(dialect("automodel"), content, where), list[Problem]()
+    job = Settings(dialect("automodel"), content, where)
     args, fields = job.args, job.fields
     name = args.text("model.pretrained_model_name_or_path")
-    model = model or published(name, where, "model.pretrained_model_name_or_path", problems)
+    model = model or job.published("model.pretrained_model_name_or_path")
     tokens, kind = args.integer("packed_sequence.packed_sequence_size"), _class_name(job, "dataset._target_")
     fields["seq_length"] = tokens or fields["seq_length"]
     if not fields["seq_length"]:
         expected = "tokens of a sample, a packed_sequence.packed_sequence_size, or --seq N"
-        problems.append(Problem(where, "dataset.seq_length", "nothing", expected))
-        fields["seq_length"] = 1
+        args.problems.append(("dataset.seq_length", "nothing", expected))
     elif not tokens and not kind.startswith("Mock"):
         job.doubts.append(f"dataset._target_={kind or None}: {loose(fields['seq_length'])}")
     elif tokens:
@@ -51,9 +48,7 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     counted = (f"gpus={gpus} (the product of the sizes)",) if gpus else ()
     known = f"model={model.name if model else name} ({name})"
     nodes = None if gpus else args.integer("benchmark.num_nodes")
-    return job.loaded(
-        model, problems=problems, gpus=gpus, nodes=nodes, framework="automodel", assumed=(*counted, known)
-    )
+    return job.loaded(model, gpus=gpus, nodes=nodes, framework="automodel", assumed=(*counted, known))
 
 
 def _class_name(job: Settings, setting: str) -> str:

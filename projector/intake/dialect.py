@@ -17,6 +17,7 @@ hook       settings that the dialect's own Python reads; ``a_{b,c}`` are two
 neutral    settings that change neither seconds nor bytes; ``*`` stands for any text
 doubtful   settings that may change them and that nothing models (several in one text), with the values that change nothing
 another    settings of another kind of training or of layers, with the values that are none
+needed     settings that a file has to state, and what they are
 =========  =============================================================================================================
 
 Any other key is a table for the dialect's Python. Words of ``values`` stand in lower case, types by their short names.
@@ -36,6 +37,7 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 from projector.intake import aliases, known_settings
 from projector.intake.loaded import Loaded
+from projector.intake.named_models import OTHERS, published
 from projector.intake.spelling import misspelt, normal
 from projector.intake.values import Reader, section, word_of
 from projector.io.files import read_yaml
@@ -64,7 +66,7 @@ STATED = object()
 #: Of a setting that is another kind of training at the values behind it alone.
 ONLY = object()
 _PARTS = ("title", "like", "marks", "into", "sections", "default", "renamed", "declared", "names", "same", "values", "hook",
-          "neutral", "doubtful", "another")  # fmt: skip
+          "neutral", "doubtful", "another", "needed")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +86,7 @@ class Dialect:
     neutral: tuple[str, ...]
     doubtful: Mapping[str, tuple[object, ...]]
     another: Mapping[str, tuple[tuple[object, ...], str]]
+    needed: Mapping[str, str]
     tables: Mapping[str, Any]
 
     @cached_property
@@ -182,6 +185,7 @@ def dialect(name: str) -> Dialect:
             for setting in words(several)
         },
         another=dict(_other_kinds(content.get("another", {}))),
+        needed=content.get("needed", {}),
         tables={key: table for key, table in content.items() if key not in _PARTS},
     )
 
@@ -279,6 +283,13 @@ class Settings:
                 what = f"{setting}: {why}" if why else f"{setting}={value}"
                 raise Unsupported(f"{self.where}: {self.dialect.title} with {what}")
 
+    def published(self, setting: str) -> Model | None:
+        """Returns the zoo's model that ``setting`` names; reports a problem without one."""
+        name = self.args.text(setting)
+        if (model := published(name)) is None:
+            self.args.problems.append((setting, name.rstrip("/") or "nothing", OTHERS))
+        return model
+
     def _first(self, settings: Iterable[str]) -> object:
         return next((value for each in settings if (value := self.args.raw(each)) is not None), None)
 
@@ -319,6 +330,8 @@ class Settings:
 
         Raises :class:`InputError` with everything that does not fit.
         """
+        self.args.problems += [(each, "nothing", expected) for each, expected in self.dialect.needed.items()
+                               if self.args.raw(each) is None]  # fmt: skip
         left = self.unread(written)
         stated = {field: value for field, value in self.fields.items() if value is not None}
         if model is not None and model.moe is None:

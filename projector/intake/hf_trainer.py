@@ -12,7 +12,6 @@ from projector.errors import InputError, Problem, Unsupported, raise_all
 from projector.intake import adapters, script_files
 from projector.intake.dialect import BUNDLES, Settings, dialect, loose
 from projector.intake.loaded import Loaded
-from projector.intake.named_models import published
 from projector.intake.shell.unknown import Unknowns
 from projector.intake.values import Reader, section
 from projector.io.documents import as_mapping, parse_yaml
@@ -125,15 +124,13 @@ def _sharded(job: Settings) -> tuple[str, ...]:
     return tuple(f"fsdp={word} (shards inside a node; {_EVERYWHERE})" for word in shared)
 
 
-def finished(
-    job: Settings, model: Model | None, *, named: str, told: tuple[str, ...], problems: list[Problem]
-) -> Loaded:
+def finished(job: Settings, model: Model | None, *, named: str, told: tuple[str, ...]) -> Loaded:
     """Returns the workload of a read job. ``named``: the setting that names the model; ``told``: more doubts.
 
     Raises :class:`InputError` with all that is wrong.
     """
     name = job.args.text(named)
-    model = model or published(name, job.where, named, problems)
+    model = model or job.published(named)
     if model and model.vision:
         job.fields.setdefault("freeze_vision_model", job.args.flag("freeze_vision_tower"))
     framework = "deepspeed" if job.stated.get("deepspeed") else "pytorch"
@@ -156,7 +153,6 @@ def finished(
     return job.loaded(
         model,
         told=told,
-        problems=problems,
         framework=framework,
         samples_per_rank=job.fields["global_batch_size"],
         assumed=(f"framework={framework}", f"model={model.name if model else name} ({name})", *plain),
@@ -202,17 +198,13 @@ def load_trl(content: Mapping[str, object], where: str, *, model: Model | None) 
 
 
 def _fine_tuned(job: Settings, model: Model | None) -> Loaded:
-    args, where, problems = job.args, job.where, list[Problem]()
-    if not args.integer("max_seq_length"):
-        expected = "tokens of a sample: max_seq_length, max_length, model_max_length, block_size, cutoff_len or --seq N"
-        problems.append(Problem(where, "max_seq_length", "nothing", expected))
-        job.fields["seq_length"] = 1
+    args = job.args
     if args.flag("use_lora"):
         adapters.put(job, args.integer("lora_rank"), args.words("lora_target") or ("q_proj", "v_proj"))
         if args.flag("only_optimize_lora") is False:
             job.doubts.append("only_optimize_lora=False (embeddings, norms and the output layer are trained, too)")
     told = () if args.flag("packing") else (loose(job.fields["seq_length"]),)
-    return _trained(job, model, args.flag("bf16"), told, problems)
+    return _trained(job, model, args.flag("bf16"), told)
 
 
 def load_llama_factory(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
@@ -228,12 +220,10 @@ def load_llama_factory(content: Mapping[str, object], where: str, *, model: Mode
     told = (loose(job.fields["seq_length"]),) if unpacked else ()
     if neat:
         told = ("neat_packing=True (attention inside each document: counted over the whole sample)", *told)
-    return _trained(job, model, args.flag("bf16") or args.flag("pure_bf16"), told, [])
+    return _trained(job, model, args.flag("bf16") or args.flag("pure_bf16"), told)
 
 
-def _trained(
-    job: Settings, model: Model | None, half: bool | None, told: tuple[str, ...], problems: list[Problem]
-) -> Loaded:
+def _trained(job: Settings, model: Model | None, half: bool | None, told: tuple[str, ...]) -> Loaded:
     """Puts types, batch and sharding of ``TrainingArguments`` into the job's fields and returns the workload."""
     args = job.args
     job.fields |= {
@@ -243,7 +233,7 @@ def _trained(
     told = (*told, *_sharded(job))
     adapters.unpaired(job)
     _loaded_type(job, half)
-    return finished(job, model, named="model_name_or_path", told=told, problems=problems)
+    return finished(job, model, named="model_name_or_path", told=told)
 
 
 def _loaded_type(job: Settings, half: bool | None) -> None:
@@ -286,17 +276,13 @@ def load_swift(content: Mapping[str, object], where: str, *, model: Model | None
         }
     half = content.get("torch_dtype") in (None, "bfloat16")  # a model's own type, which is bf16 for all of today's
     content = {**content, **({} if {"bf16", "fp16"} & {*content} else {"bf16" if half else "fp16": True})}
-    job, problems = Settings(of, with_files(content, where), where), list[Problem]()
+    job = Settings(of, with_files(content, where), where)
     if job.fields["seq_length"] is None:
-        problems.append(Problem(where, "max_length", "nothing", "tokens of a sample: max_length, or --seq N"))
-        job.fields["seq_length"] = 1
-    if job.args.raw("gradient_accumulation_steps") is None:
-        expected = "a whole number (ms-swift's own follows from the number of GPUs)"
-        problems.append(Problem(where, "gradient_accumulation_steps", "nothing", expected))
+        job.args.problems.append(("max_length", "nothing", "tokens of a sample: max_length, or --seq N"))
     if job.args.word("tuner_type") == "lora":
         adapters.put(job, job.args.integer("lora_rank"), job.args.words("target_modules"))
     told = () if job.args.flag("packing") else (loose(job.fields["seq_length"]),)
-    return _trained(job, model, job.args.flag("bf16"), told, problems)
+    return _trained(job, model, job.args.flag("bf16"), told)
 
 
 def load_axolotl(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
@@ -330,4 +316,4 @@ def load_axolotl(content: Mapping[str, object], where: str, *, model: Model | No
         args.problems.append(("dp_shard_size", shards, "fsdp_config beside it"))
     elif replicas > 1 and (shards or 1) == 1:
         told = (*told, f"dp_replicate_size={replicas} ({_EVERYWHERE})")
-    return finished(job, model, named="base_model", told=told, problems=[])
+    return finished(job, model, named="base_model", told=told)

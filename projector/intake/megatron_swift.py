@@ -15,7 +15,7 @@ from projector.errors import InputError, Problem, Unsupported, raise_all
 from projector.intake.assemble import Origin, assemble
 from projector.intake.dialect import Settings, dialect, loose
 from projector.intake.loaded import Loaded
-from projector.intake.named_models import published
+from projector.intake.named_models import OTHERS, published
 from projector.intake.script_files import mapping_beside, options, uncounted, unsettled
 from projector.intake.shell.launch import Launch, Way, product
 from projector.intake.shell.unknown import Unknown, Unknowns, is_known
@@ -124,11 +124,10 @@ def _arguments(job: Settings, base: Model) -> dict[str, object]:
 
 def _published(args: Mapping[str, object], unknown: Mapping[str, object], where: str) -> Model:
     """Returns the zoo's model that ``--model`` names, whatever the edition (Instruct, Base)."""
-    text = _named(args)
-    problems: list[Problem] = []
-    found = published("a variable that nothing sets" if "model" in unknown else text, where, "model", problems)
+    text = "a variable that nothing sets" if "model" in unknown else _named(args)
+    found = published(text)
     if found is None:
-        raise InputError(problems)
+        raise InputError([Problem(where, "model", text or "nothing", OTHERS)])
     return found
 
 

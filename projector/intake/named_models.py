@@ -24,13 +24,11 @@ def flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, object]:
 OTHERS = "--model NAME|FILE: a model of the zoo, or its config.json"
 
 
-def published(name: str, where: str, key: str, problems: list[Problem]) -> Model | None:
-    """Returns the zoo's model for ``name`` of a hub or a tool, whatever the edition; reports a problem without one. In
-    ModelScope's folders a dot is written as three underscores."""
-    if found := zoo.named(name.replace("___", ".")):
-        return zoo.load(found)
-    problems.append(Problem(where, key, name or "nothing", OTHERS))
-    return None
+def published(name: str) -> Model | None:
+    """Returns the zoo's model for ``name`` of a hub or a tool, whatever the edition; None without one. In ModelScope's
+    folders a dot is written as three underscores."""
+    found = zoo.named(name.rstrip("/").replace("___", "."))
+    return zoo.load(found) if found else None
 
 
 def model_named(

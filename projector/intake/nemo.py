@@ -31,7 +31,7 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     resolved = {str(key): _resolved(value, given) for key, value in given.items()}
     job = Settings(dialect("nemo"), {**content, "model": resolved}, where)
     _trains(job)
-    needed = job.dialect.tables["needed"][3 if model else 0 :]
+    needed = job.dialect.tables["architecture"][3 if model else 0 :]
     source = "a file of its defaults" if content.get("defaults") else "the recipe or the checkpoint that it builds on"
     problems = [
         Problem(where, f"model.{key}", "nothing", f"it stated: {source} is not read")

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from projector.errors import Problem, Unsupported
+from projector.errors import Unsupported
 from projector.intake import adapters, huggingface
 from projector.intake.dialect import BUNDLES, Settings, dialect, loose
 from projector.intake.loaded import Loaded
-from projector.intake.named_models import OTHERS, published
+from projector.intake.named_models import OTHERS
 from projector.intake.values import section
 from projector.workload import zoo
 from projector.workload.model import Model
@@ -25,10 +25,6 @@ def load_torchtune(content: Mapping[str, object], where: str, *, model: Model | 
     job = Settings(dialect("torchtune"), content, where)
     builder, loss = str(section(content, "model").get("_component_") or ""), _class_name(job, "loss._component_")
     _refuse_unsupported(job, builder)
-    problems = []
-    if job.args.raw("tokenizer.max_seq_len") is None:
-        expected = "tokens of a sample, as a whole number, or --seq N"
-        problems.append(Problem(where, "tokenizer.max_seq_len", "nothing", expected))
     gpus = _sizes(job)
     on = job.args.flag("enable_fp8_training")
     scaling = job.args.word("fp8_recipe_name") or ("tensorwise" if on else None)
@@ -46,10 +42,9 @@ def load_torchtune(content: Mapping[str, object], where: str, *, model: Model | 
         job.doubts.append(f"optimizer={optimizer} (pages on the device)")
     model = model or _published(builder, job.dialect.tables["without_window"])
     if model is None:
-        problems.append(Problem(where, "model", builder or "nothing", OTHERS))
+        job.args.problems.append(("model", builder or "nothing", OTHERS))
     return job.loaded(
         model,
-        problems=problems,
         gpus=gpus,
         framework="torchtune",
         samples_per_rank=job.fields["global_batch_size"],
@@ -137,15 +132,15 @@ def load_litgpt(content: Mapping[str, object], where: str, *, model: Model | Non
         raise Unsupported(f"{where}: a LitGPT configuration with data={kind}: samples of lengths that nothing states")
     devices, nodes = (args.integer(name) if args.raw(name) != "auto" else None for name in ("devices", "num_nodes"))
     stated = None if devices is None else devices * (nodes or 1)
-    name = args.text("checkpoint_dir" if tuned else "model_name").rstrip("/")
-    problems: list[Problem] = []
-    model = model or published(name, where, "checkpoint_dir" if tuned else "model_name", problems)
+    named_by = "checkpoint_dir" if tuned else "model_name"
+    name = args.text(named_by).rstrip("/")
+    model = model or job.published(named_by)
     if model is not None and args.flag("tie_embeddings") and model.untie_embeddings_and_output_weights:
         expected = "a model whose output layer is its embedding: --model FILE"
-        problems.append(Problem(where, "train.tie_embeddings", True, expected))
+        args.problems.append(("train.tie_embeddings", True, expected))
     called = args.raw("optimizer.class_path") or args.raw("optimizer")
     if tuned and fields["seq_length"] is None:
-        problems.append(Problem(where, "train.max_seq_length", "nothing", "tokens of a sample, or --seq N"))
+        args.problems.append(("train.max_seq_length", "nothing", "tokens of a sample, or --seq N"))
     fields |= {
         "seq_length": fields["seq_length"] or (model.max_position_embeddings if model else None),
         "data_parallel_sharding": "optim_grads_params",  # HYBRID_SHARD: inside a node
@@ -157,7 +152,7 @@ def load_litgpt(content: Mapping[str, object], where: str, *, model: Model | Non
     told = _tuned(job, gpus or stated) if tuned else ()
     counted = (f"gpus={stated} (devices × num_nodes)",) if stated else ()
     assumed = (*counted, "framework=pytorch", f"model={model.name if model else name} ({name})")
-    return job.loaded(model, told=told, problems=problems, gpus=stated, framework="pytorch", assumed=assumed)
+    return job.loaded(model, told=told, gpus=stated, framework="pytorch", assumed=assumed)
 
 
 def _tuned(job: Settings, gpus: int | None) -> tuple[str, ...]:
@@ -255,19 +250,16 @@ def load_llm_foundry(content: Mapping[str, object], where: str, *, model: Model 
     args.used |= {name for name in job.stated if name.startswith(prefixes)}
     if args.raw("train_loader.dataset.packing_ratio") != "auto":
         args.number("train_loader.dataset.packing_ratio")
-    hub = args.text("model.pretrained_model_name_or_path")
-    problems: list[Problem] = []
     told: tuple[str, ...] = ()
-    of_hub = given["name"] == "hf_causal_lm"
-    if model is None and of_hub:
-        model = published(hub, where, "model", problems)
+    if model is None and given["name"] == "hf_causal_lm":
+        model = job.published("model.pretrained_model_name_or_path")
     elif model is None and not (args.problems or job.unread(written=True).problems):
         neutral = {name.removeprefix("model.") for name in job.dialect.neutral if name.startswith("model.")}
         shape = {key: value for key, value in given.items() if key not in {*neutral, "name"}}
         base = huggingface.from_mapping({**job.dialect.tables["mpt"], **shape, "model_type": "mpt"}, where,
                                         name=Path(where).stem)  # fmt: skip
         model, told = base.model, base.unmodelled
-    loaded = job.loaded(model, problems=problems, framework="llm-foundry")
+    loaded = job.loaded(model, framework="llm-foundry")
     return replace(loaded, unmodelled=(*told, *loaded.unmodelled))
 
 
