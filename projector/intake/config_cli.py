@@ -85,7 +85,7 @@ def _nanotron(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
     if not dialect("nanotron").fits(content):
         raise InputError([Problem(where, "config_file", shown, "a nanotron configuration")])
     loaded = load_nanotron(content, where, model=model)
-    count, how = ranks(launch, way.unknowns, way.written)
+    count, how = ranks(launch, way)
     if is_known(count) and int(count) != loaded.gpus and not gpus_given:
         raise InputError([Problem(where, "gpus", f"{count} ({how})", f"{loaded.gpus}: the product in {shown}")])
     return loaded
@@ -119,7 +119,7 @@ def _nemo(launch: Launch, way: Way, where: str, model: Model | None, gpus_given:
         put(content, key.split("."), value)
     loaded = nemo.load(content, where, model=model)
     if loaded.gpus is None and not gpus_given:
-        count, how = ranks(launch, way.unknowns, way.written)
+        count, how = ranks(launch, way)
         if not is_known(count):
             raise InputError([uncounted(way.unknowns.within(count), where)])
         return replace(loaded, gpus=int(count), assumed=(f"gpus={count} ({how})", *loaded.assumed))

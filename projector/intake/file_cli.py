@@ -220,7 +220,7 @@ def _axolotl_words(launch: Launch) -> list[str]:
 def _started_gpus(launch: Launch, _content: Mapping[str, object], way: Way) -> str:
     """Returns the GPUs that a launcher before the program starts, or the environment that LLaMA-Factory reads states."""
     if any(step.kind != "other" for step in launch.steps):
-        return ranks(launch, way.unknowns, way.written)[0]
+        return ranks(launch, way)[0]
     each, nodes = (launch.environment.get(name, "") for name in ("NPROC_PER_NODE", "NNODES"))
     return product(way.unknowns, each, nodes or "1") if each else ""
 

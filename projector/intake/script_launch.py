@@ -83,7 +83,7 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
     switched = _attention(args, launch.environment)
     contradictions = _broken_rules({**args, **dict.fromkeys(unknown, "?")})
     args = megatron_cli.with_defaults(args)
-    count, how = ranks(launch, way.unknowns, way.written)
+    count, how = ranks(launch, way)
     problems = unsettled(args, unknown, model, where)
     problems += [Problem(where, *item) for item in contradictions if item[0] not in unknown]
     if how == ALONE and not gpus_given and _one_of_many({**args, **dict.fromkeys(unknown)}, launch):
@@ -188,7 +188,7 @@ def _attention(args: dict[str, object], environment: Mapping[str, str]) -> tuple
 
 
 def _torchtitan(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
-    count, how = ranks(launch, way.unknowns, way.written)
+    count, how = ranks(launch, way)
     if not is_known(count) and not gpus_given:
         raise InputError([uncounted(way.unknowns.within(count), where)])
     gpus = int(count) if is_known(count) else None

@@ -78,12 +78,11 @@ def _follow_way(
     request = scheduler.directives(text)
     if request:
         machine.programs.submit(request, scheduler.Request(), state)
-    ended, failed = "", False
+    ended = ""
     try:
         machine.run_text(text, file.name, state)
     except Exit as error:
-        failed = error.code != 0
-        ended = error.why or ("exit" if error.code is None else f"exit {error.code}" if failed else "")
+        ended = error.why or ("exit" if error.code is None else f"exit {error.code}" if error.code else "")
     except (Return, Break, Continue):
         pass
     except RecursionError:
@@ -97,10 +96,8 @@ def _follow_way(
         unknowns=machine.unknowns,
         taken=dict(choices.asked),
         ended=ended,
-        failed=failed,
         absent=tuple(machine.absent),
         notes=tuple(machine.notes),
-        written=dict(machine.files.written),
         files=machine.files,
         unset=tuple(machine.unset),
         commands=machine.commands,

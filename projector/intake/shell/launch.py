@@ -52,10 +52,8 @@ class Way:
     unknowns: Unknowns
     taken: Mapping[str, bool]
     ended: str = ""
-    failed: bool = False
     absent: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    written: Mapping[str, str] = field(default_factory=dict)
     files: Files | None = None
     unset: tuple[str, ...] = ()
     commands: int = 0
@@ -70,40 +68,27 @@ class Evaluation:
     whole: bool = True
 
 
-def ranks(launch: Launch, unknowns: Unknowns, hosts: Mapping[str, str]) -> tuple[str, str]:
-    """Returns (processes of the job, how they are counted); the first holds marks where the script does not say.
-
-    ``hosts``: the texts of the files that the script wrote, by path, among them its host files.
-    """
-    last = launch.steps[-1] if launch.steps else None
+def ranks(launch: Launch, way: Way) -> tuple[str, str]:
+    """Returns (processes of the job, how they are counted); the first holds marks where the script does not say."""
+    unknowns, last = way.unknowns, launch.steps[-1] if launch.steps else Step("")
     for step in launch.steps:
-        if step.kind == "submitter" and (nodes := _stated_nodes(step)) and not (last and _stated_nodes(last) == nodes):
+        if step.kind == "submitter" and (nodes := _stated_nodes(step)) and _stated_nodes(last) != nodes:
             name = unknowns.shown(step.options["name"])
             if gpus := step.options.get("gpus"):
                 shown = f"{unknowns.shown(nodes)} nodes × {unknowns.shown(gpus)} GPUs"
                 return product(unknowns, nodes, gpus), f"{name}: {shown}"
             return unknowns.mark(Unknown(f"the processes of {nodes} nodes that {name} starts", "--gpus N")), name
-    if last is not None and last.kind == "torchrun":
-        return _torchrun(last, launch, unknowns)
-    if last is not None and last.kind == "deepspeed":
-        return _deepspeed(last, launch, unknowns, hosts)
-    if last is not None and last.kind == "accelerate":
-        return _accelerate(last, launch, unknowns)
-    if last is not None and last.kind == "msrun":
-        return product(unknowns, last.options.get("worker_num", "8")), "msrun --worker_num"
+    if count := _INNERMOST.get(last.kind):
+        return count(last, launch, way)
     for step in reversed(launch.steps):
-        if step.kind == "srun":
-            return _srun(step, launch, unknowns)
-        if step.kind == "mpirun":
-            return _mpirun(step, launch, unknowns)
+        if count := _AROUND.get(step.kind):
+            return count(step, launch, way)
     other = next((step for step in launch.steps if step.kind == "other"), None)
     if other is not None:
         name = unknowns.shown(other.options["name"])
         return unknowns.mark(Unknown(f"the processes that {name} starts", "--gpus N")), name
     world = launch.environment.get("WORLD_SIZE", "")
-    if world and unknowns.as_shell(world):
-        return world, "WORLD_SIZE"
-    return "1", ALONE
+    return (world, "WORLD_SIZE") if world and unknowns.as_shell(world) else ("1", ALONE)
 
 
 def _stated_nodes(step: Step) -> str:
@@ -126,7 +111,8 @@ def product(unknowns: Unknowns, *counts: str) -> str:
     return unknowns.mark(*unknowns.within(unknown_counts)) if unknown_counts else str(total)
 
 
-def _torchrun(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
+def _torchrun(step: Step, launch: Launch, way: Way) -> tuple[str, str]:
+    unknowns = way.unknowns
     nodes = step.options.get("nnodes") or launch.environment.get(
         "PET_NNODES", "1"
     )  # torch/distributed/argparse_util.py
@@ -152,15 +138,16 @@ def visible(environment: Mapping[str, str], unknowns: Unknowns, asked: str) -> s
     return listed(environment) or unknowns.node(asked)
 
 
-def _deepspeed(step: Step, launch: Launch, unknowns: Unknowns, hosts: Mapping[str, str]) -> tuple[str, str]:
-    option = step.options
+def _deepspeed(step: Step, launch: Launch, way: Way) -> tuple[str, str]:
+    unknowns, option = way.unknowns, step.options
     include = option.get("include", "")
     if include and is_known(include):
         listed = [part.partition(":")[2] for part in include.split("@")]
         if all(listed):
             return str(sum(part.count(",") + 1 for part in listed)), f"--include {include}"
     file = option.get("hostfile", "")
-    text = next((text for name, text in hosts.items() if file and name.endswith("/" + file.lstrip("./"))), None)
+    written = way.files.written if way.files else {}
+    text = next((text for name, text in written.items() if file and name.endswith("/" + file.lstrip("./"))), None)
     nodes, gpus = option.get("num_nodes", ""), option.get("num_gpus", "")
     if text is not None:
         slots = [int(match) for match in re.findall(r"slots=(\d+)", text)]
@@ -175,8 +162,8 @@ def _deepspeed(step: Step, launch: Launch, unknowns: Unknowns, hosts: Mapping[st
     return product(unknowns, nodes or "1", gpus), f"{unknowns.shown(nodes or '1')} nodes × {unknowns.shown(gpus)} GPUs"
 
 
-def _accelerate(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
-    count = step.options.get("num_processes")
+def _accelerate(step: Step, launch: Launch, way: Way) -> tuple[str, str]:
+    unknowns, count = way.unknowns, step.options.get("num_processes")
     if count:
         return product(unknowns, count), "--num_processes"
     nodes = step.options.get("num_machines", "1")
@@ -185,8 +172,8 @@ def _accelerate(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, st
     return unknowns.mark(Unknown("the processes of accelerate's configuration", "--gpus N")), ""
 
 
-def _srun(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
-    option, environment = step.options, launch.environment
+def _srun(step: Step, launch: Launch, way: Way) -> tuple[str, str]:
+    unknowns, option, environment = way.unknowns, step.options, launch.environment
     if option.get("ntasks"):
         return product(unknowns, option["ntasks"]), "srun --ntasks"
     nodes = option.get("nodes") or environment.get("SLURM_NNODES") or environment.get("SLURM_JOB_NUM_NODES")
@@ -209,11 +196,20 @@ def _idle_note(nodes: str | None, step: Step, launch: Launch) -> str:
     return f", one a node: {int(nodes) * (int(gpus) - 1)} GPUs of the job idle without --ntasks-per-node"
 
 
-def _mpirun(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
-    option = step.options
+def _mpirun(step: Step, launch: Launch, way: Way) -> tuple[str, str]:
+    unknowns, option = way.unknowns, step.options
     if option.get("np"):
         return product(unknowns, option["np"]), "mpirun -np"
     ppn, nodes = option.get("per_node"), option.get("nodes") or launch.environment.get("SLURM_NNODES")
     if ppn and nodes:
         return product(unknowns, nodes, ppn), f"{unknowns.shown(nodes)} nodes × {unknowns.shown(ppn)} processes"
     return unknowns.mark(Unknown("mpirun's processes (-np)", "--gpus N")), "mpirun"
+
+
+def _msrun(step: Step, _launch: Launch, way: Way) -> tuple[str, str]:
+    return product(way.unknowns, step.options.get("worker_num", "8")), "msrun --worker_num"
+
+
+#: How the processes are counted that a launcher starts: one that starts the program itself, or one around that.
+_INNERMOST = {"torchrun": _torchrun, "deepspeed": _deepspeed, "accelerate": _accelerate, "msrun": _msrun}
+_AROUND = {"srun": _srun, "mpirun": _mpirun}
