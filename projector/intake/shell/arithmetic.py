@@ -5,8 +5,9 @@ Grammar: bash reference manual, "Shell Arithmetic".
 
 from __future__ import annotations
 
+import operator as operators
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from projector.intake.shell.unknown import MARK
 
@@ -19,6 +20,11 @@ _BINARY = (
     ("<<", ">>"), ("+", "-"), ("*", "/", "%"),
 )  # fmt: skip
 _ASSIGNMENTS = ("=", "+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "|=", "^=", "**=")
+_SIMPLE: Mapping[str, Callable[[int, int], int]] = {
+    "+": operators.add, "-": operators.sub, "*": operators.mul, "&": operators.and_, "|": operators.or_, "^": operators.xor,
+    "==": operators.eq, "!=": operators.ne, "<": operators.lt, ">": operators.gt, "<=": operators.le, ">=": operators.ge,
+    "&&": lambda left, right: bool(left and right), "||": lambda left, right: bool(left or right),
+}  # fmt: skip
 _DEEPEST = 40
 _Value = int | str
 """A value is a number, or the text of the marks that decide it."""
@@ -201,20 +207,4 @@ def _apply_operator(operator: str, left: int, right: int) -> int:
         return pow(left, right, 2**64) if right > 63 else left**right
     if operator in ("<<", ">>"):
         return left << (right & 63) if operator == "<<" else left >> (right & 63)
-    simple: dict[str, Callable[[], int]] = {
-        "+": lambda: left + right,
-        "-": lambda: left - right,
-        "*": lambda: left * right,
-        "&": lambda: left & right,
-        "|": lambda: left | right,
-        "^": lambda: left ^ right,
-        "&&": lambda: int(bool(left and right)),
-        "||": lambda: int(bool(left or right)),
-        "==": lambda: int(left == right),
-        "!=": lambda: int(left != right),
-        "<": lambda: int(left < right),
-        ">": lambda: int(left > right),
-        "<=": lambda: int(left <= right),
-        ">=": lambda: int(left >= right),
-    }
-    return simple[operator]()
+    return int(_SIMPLE[operator](left, right))

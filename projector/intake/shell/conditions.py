@@ -6,6 +6,7 @@ are known only where the script wrote them.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -33,12 +34,7 @@ Verdict = bool | Undecided
 
 _FILE_TESTS = frozenset(("-f", "-d", "-e", "-s", "-r", "-w", "-x", "-L", "-h", "-b", "-c", "-p", "-S", "-t"))
 _NUMBER_TESTS: dict[str, Callable[[int, int], bool]] = {
-    "-eq": lambda a, b: a == b,
-    "-ne": lambda a, b: a != b,
-    "-lt": lambda a, b: a < b,
-    "-le": lambda a, b: a <= b,
-    "-gt": lambda a, b: a > b,
-    "-ge": lambda a, b: a >= b,
+    f"-{name}": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")
 }
 _COMPOUND = ("binary_expression", "unary_expression", "parenthesized_expression", "test_command", "negated_command")
 _COMPARE = ("=", "==", "!=", "=~", "<", ">", *_NUMBER_TESTS, "-nt", "-ot", "-ef")
@@ -62,19 +58,16 @@ class _Test:
         return self.items[position] if position < len(self.items) else ""
 
     def either(self) -> Verdict:
-        verdict = self.both()
-        while self._peek() in (("||",) if self.double else ("-o",)) and self.at < len(self.items):
-            self.at += 1
-            right = self.both()
-            verdict = combined(verdict, right, any_=True)
-        return verdict
+        return self._joined("||" if self.double else "-o", self.both, any_=True)
 
     def both(self) -> Verdict:
-        verdict = self.one()
-        while self._peek() in (("&&",) if self.double else ("-a",)) and self.at < len(self.items):
+        return self._joined("&&" if self.double else "-a", self.one, any_=False)
+
+    def _joined(self, sign: str, part: Callable[[], Verdict], *, any_: bool) -> Verdict:
+        verdict = part()
+        while self._peek() == sign:
             self.at += 1
-            right = self.one()
-            verdict = combined(verdict, right, any_=False)
+            verdict = combined(verdict, part(), any_=any_)
         return verdict
 
     def one(self) -> Verdict:
@@ -82,9 +75,9 @@ class _Test:
         if self.at >= len(self.items):
             return False
         if self._peek(1) in _COMPARE and self.at + 2 < len(self.items):
-            left, operator, right = word, self._peek(1), self._peek(2)
+            sign, right = self._peek(1), self._peek(2)
             self.at += 3
-            return self._compare(left, operator, right)
+            return self._compare(word, sign, right)
         if word == "!" and self.at + 1 < len(self.items):
             self.at += 1
             return negated(self.one())

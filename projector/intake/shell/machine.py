@@ -15,7 +15,7 @@ from projector.intake.shell.files import Files
 from projector.intake.shell.launch import Launch
 from projector.intake.shell.parameters import Parameters
 from projector.intake.shell.programs import Programs
-from projector.intake.shell.state import State, Value
+from projector.intake.shell.state import State
 from projector.intake.shell.syntax import Source, adjacent, deep, named, newline_before_name, parse, text_of
 from projector.intake.shell.unknown import MARK, Unknown, Unknowns, is_known
 
@@ -113,8 +113,7 @@ class Machine:
         """Sets Slurm's rank variables to those of the first process of a job step, where ``state`` has none."""
         for name in ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"):
             if name not in state.variables:
-                state.set(name, "0")
-                state.exported.add(name)
+                state.export(name, "0")
 
     def emit(self, text: str) -> None:
         """Appends ``text`` to the innermost captured standard output; drops it where nothing captures."""
@@ -237,7 +236,7 @@ class Machine:
             if herestrings:
                 self.stdin.pop()
             if is_builtin:
-                _restore_variables(state, before)
+                state.restore(before)
 
     def call(self, argv: list[str], state: State, source: Source, line: int) -> Verdict:
         """Evaluates the command ``argv``: a function of the script, a builtin, or a program."""
@@ -263,11 +262,7 @@ class Machine:
         finally:
             self._depth -= 1
             state.positional = outer
-            for name, value in state.local.pop().items():
-                if value is None:
-                    state.variables.pop(name, None)
-                else:
-                    state.variables[name] = value
+            state.restore(state.local.pop())
 
     # conditions
 
@@ -286,14 +281,6 @@ class Machine:
                 if name not in SILENT and name not in ("echo", "printf", "cat", "tee", "test", "[", "true", ":"):
                     return True
         return False
-
-
-def _restore_variables(state: State, before: Mapping[str, Value | None]) -> None:
-    for name, value in before.items():
-        if value is None:
-            state.variables.pop(name, None)
-        else:
-            state.variables[name] = value
 
 
 _HANDLERS: Mapping[str, Callable[[Machine, Source, Node, State], Verdict]] = {

@@ -231,20 +231,16 @@ class Programs:
             if name in state.variables and (value is None or name in self.machine.given):
                 continue
             unknown = Unknown(f"${name}", f"--env {name}=…", filled=True)
-            state.set(name, self.machine.unknowns.mark(unknown) if value is None else value)
-            state.exported.add(name)
+            state.export(name, self.machine.unknowns.mark(unknown) if value is None else value)
         if request.kind == "slurm":
             self.machine.first_rank(state)
         if request.kind == "pbs":
             self._set_pbs_hosts(request, state)
 
     def _set_pbs_hosts(self, request: scheduler.Request, state: State) -> None:
-        nodes, per_node = (
-            request.values.get("nodes", ""),
-            request.values.get("ntasks-per-node") or request.values.get("ppn"),
-        )
-        state.set("PBS_NODEFILE", "/var/spool/pbs/aux/nodefile")
-        state.exported.add("PBS_NODEFILE")
+        nodes = request.values.get("nodes", "")
+        per_node = request.values.get("ntasks-per-node") or request.values.get("ppn")
+        state.export("PBS_NODEFILE", "/var/spool/pbs/aux/nodefile")
         if nodes.isdigit() and int(nodes) < 20_000:
             hosts = [f"node{number}\n" for number in range(int(nodes)) for _ in range(int(per_node or 1))]
             self.machine.files.write("/var/spool/pbs/aux/nodefile", "".join(hosts), state)
@@ -308,8 +304,7 @@ def _with_exported(options: dict[str, str], state: State) -> State:
     for text in options.pop("exported", "").split("\n"):
         name, equals, value = text.partition("=")
         if equals:
-            inner.set(name, value)
-            inner.exported.add(name)
+            inner.export(name, value)
     return inner
 
 
@@ -319,8 +314,7 @@ def _split_env(argv: list[str], state: State) -> tuple[list[str], State]:
     while argv and (re.match(r"[A-Za-z_]\w*=", argv[0]) or argv[0].startswith("-")):
         name, equals, value = argv[0].partition("=")
         if equals and not name.startswith("-"):
-            inner.set(name, value)
-            inner.exported.add(name)
+            inner.export(name, value)
         elif argv[0] in ("-u", "--unset"):
             inner.variables.pop(argv[1] if len(argv) > 1 else "", None)
             argv = argv[1:]

@@ -66,6 +66,19 @@ class State:
         if "allexport" in self.options:
             self.exported.add(name)
 
+    def export(self, name: str, value: Value) -> None:
+        """Assigns ``value`` to ``name`` for the programs that the shell starts, too."""
+        self.set(name, value)
+        self.exported.add(name)
+
+    def restore(self, before: Mapping[str, Value | None]) -> None:
+        """Gives variables the values that they had ``before`` (None: not set)."""
+        for name, value in before.items():
+            if value is None:
+                self.variables.pop(name, None)
+            else:
+                self.variables[name] = value
+
     def set_element(self, name: str, key: str, value: str, *, append: bool = False) -> None:
         """Assigns one element of an array; an indexed array grows to the index, and appends where ``key`` is no number."""
         before = self.variables.get(name)

@@ -70,14 +70,15 @@ def lex(text: str, parameters: Parameters, *, inside: bool = False) -> list[Piec
             if text[at + 1] == '"':
                 at += 1
                 continue
-            stop = _ansi_end(text, at + 2)
-            found.append(Piece(_unescape_ansi(text[at + 2 : stop]), quoted=True))
+            stop = _quote_end(text, at + 2, "'")
+            plain = re.sub(r"\\(.)", lambda match: _ANSI.get(match[1], match[1]), text[at + 2 : stop], flags=re.DOTALL)
+            found.append(Piece(plain, quoted=True))
             at = stop + 1
         elif char == "$":
             pieces, at = _expand_dollar(text, at, parameters, inside)
             found += pieces
         elif char == "`":
-            stop = _backtick_end(text, at + 1)
+            stop = _quote_end(text, at + 1, "`")
             command = re.sub(r"\\([`\\$])", r"\1", text[at + 1 : stop])
             found.append(_expanded_piece(parameters.command(command), inside))
             at = stop + 1
@@ -133,7 +134,7 @@ def closing(text: str, opening: int) -> int:
         elif char == "$" and text[at + 1 : at + 2] in ("{", "(") and at + 1 != opening:
             at = closing(text, at + 1)
         elif char == "`":
-            at = _backtick_end(text, at + 1)
+            at = _quote_end(text, at + 1, "`")
         elif char == opener:
             depth += 1
         elif char == wanted:
@@ -161,25 +162,16 @@ def quoted_end(text: str, opening: int) -> int:
         elif char == "$" and text[at + 1 : at + 2] in ("{", "("):
             at = closing(text, at + 1)
         elif char == "`":
-            at = _backtick_end(text, at + 1)
+            at = _quote_end(text, at + 1, "`")
         at += 1
     return len(text)
 
 
-def _backtick_end(text: str, at: int) -> int:
-    while at < len(text) and text[at] != "`":
+def _quote_end(text: str, at: int, quote: str) -> int:
+    """Returns where ``quote`` next stands unescaped, from ``at`` on; the end of the text where it does not."""
+    while at < len(text) and text[at] != quote:
         at += 2 if text[at] == "\\" else 1
     return min(at, len(text))
-
-
-def _ansi_end(text: str, at: int) -> int:
-    while at < len(text) and text[at] != "'":
-        at += 2 if text[at] == "\\" else 1
-    return min(at, len(text))
-
-
-def _unescape_ansi(text: str) -> str:
-    return re.sub(r"\\(.)", lambda match: _ANSI.get(match[1], match[1]), text, flags=re.DOTALL)
 
 
 def joined(pieces: list[Piece]) -> str:
