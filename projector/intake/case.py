@@ -5,8 +5,9 @@ The keys are those of one entry under ``cases`` of a suite, so that a case can m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from projector.errors import InputError, Problem, nearest
 from projector.intake import huggingface
@@ -15,11 +16,26 @@ from projector.workload.schema import parse_model, parse_recipe
 from projector.workload.workload import MONTH, is_month
 
 KEYS = ("id", "model", "recipe", "gpus", "nodes", "cluster", "gpu", "framework", "framework_date", "group", "notes")
-_TEXTS = ("id", "cluster", "gpu", "framework", "group", "notes")
 _MOST_GPUS = 1_000_000  # as in projector.workload.validate: well above anything built
 
 
-def from_mapping(case: Mapping[str, object], path: Path, *, model: Loaded | None = None) -> Loaded:
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 1 <= value <= _MOST_GPUS
+
+
+#: What a value of each key is, and in words.
+_VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("id", "cluster", "gpu", "framework", "group", "notes"), (_is_text, "text")),
+    "framework_date": (lambda value: isinstance(value, str) and is_month(value), MONTH),
+    **dict.fromkeys(("gpus", "nodes"), (_is_count, f"a whole number from 1 to {_MOST_GPUS}")),
+}
+
+
+def from_mapping(case: Mapping[str, Any], path: Path, *, model: Loaded | None = None) -> Loaded:
     """Returns the workload of a case file. ``model`` replaces the model that the file names.
 
     ``model:`` is a zoo name, ``{base: …, <field>: …}``, a full mapping, or the path of a Hugging Face ``config.json``
@@ -28,9 +44,8 @@ def from_mapping(case: Mapping[str, object], path: Path, *, model: Loaded | None
     where = str(path)
     problems = [Problem(where, str(key), key, nearest(str(key), KEYS)) for key in case if key not in KEYS]
     problems += _alternatives(case, where)
-    problems += [Problem(where, key, case[key], "text") for key in _TEXTS if key in case and not _is_text(case[key])]
-    problems += _date(case, where)
-    counts = {key: _count(case, key, where, problems) for key in ("gpus", "nodes")}
+    problems += [Problem(where, key, case[key], expected) for key, (fits, expected) in _VALUES.items()
+                 if key in case and not fits(case[key])]  # fmt: skip
     architecture = model or _architecture(case, path, problems)
     recipe = None
     if "recipe" in case:
@@ -44,8 +59,8 @@ def from_mapping(case: Mapping[str, object], path: Path, *, model: Loaded | None
     return Loaded(
         model=architecture.model,
         recipe=recipe,
-        gpus=counts["gpus"],
-        nodes=counts["nodes"],
+        gpus=case.get("gpus"),
+        nodes=case.get("nodes"),
         framework=str(case.get("framework", "megatron-lm")),
         framework_date=str(case.get("framework_date", "")),
         etp_stated=isinstance(case["recipe"], Mapping) and "etp" in case["recipe"],
@@ -69,27 +84,6 @@ def _alternatives(case: Mapping[str, object], where: str) -> list[Problem]:
         for first, second in pairs
         if first in case and second in case
     ]
-
-
-def _date(case: Mapping[str, object], where: str) -> list[Problem]:
-    date = case.get("framework_date")
-    if "framework_date" not in case or (isinstance(date, str) and is_month(date)):
-        return []
-    return [Problem(where, "framework_date", date, MONTH)]
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _count(case: Mapping[str, object], key: str, where: str, problems: list[Problem]) -> int | None:
-    value = case.get(key)
-    if key not in case:
-        return None
-    if type(value) is not int or not 1 <= value <= _MOST_GPUS:
-        problems.append(Problem(where, key, value, f"a whole number from 1 to {_MOST_GPUS}"))
-        return None
-    return value
 
 
 def _architecture(case: Mapping[str, object], path: Path, problems: list[Problem]) -> Loaded | None:
