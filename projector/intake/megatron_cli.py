@@ -157,26 +157,7 @@ def todays_words(given: Mapping[str, object]) -> dict[str, object]:
     norm = args.get("normalization")
     if isinstance(norm, str):
         args["normalization"] = table("megatron", "norms").get(norm.lower(), norm)
-    if args.pop("use_rms_norm", None) or args.pop("apply_layernorm_rms", None) or args.pop("RMSNorm", None):
-        args["normalization"] = "RMSNorm"
-    heads = args.pop("num_key_value_heads", None)
-    if heads is not None:
-        args |= {"group_query_attention": True, "num_query_groups": heads}
-    if args.get("attention_head_type") == "multiquery":
-        args |= {"group_query_attention": True, "num_query_groups": 1}
-    method = args.pop("activations_checkpoint_method", None)
-    if method is not None:
-        args |= {"recompute_granularity": "full", "recompute_method": method}
-        args.setdefault("recompute_num_layers", 1)
-    if args.get("checkpoint_activations") and "recompute_granularity" not in args:
-        args["recompute_granularity"] = "full"
-        args.setdefault("recompute_method", "uniform")
-        args.setdefault("recompute_num_layers", 1)
-    ulysses = args.pop("ds_sequence_parallel_size", None)
-    if ulysses is not None and ulysses != 1:  # DeepSpeed's sequence parallelism: all-to-all over heads
-        args |= {"context_parallel_size": ulysses, "cp_comm_type": "a2a"}
-    if args.pop("no_pipeline_parallel", None):
-        args["pipeline_model_parallel_size"] = 1
+    args = megatron_forks.reworded(args, table("megatron", "todays"))
     experts = args.get("num_experts")
     if isinstance(experts, (list, tuple)) and len(set(experts)) == 1:
         args["num_experts"] = experts = experts[0]
@@ -186,16 +167,8 @@ def todays_words(given: Mapping[str, object]) -> dict[str, object]:
         args = {name: value for name, value in args.items() if name != "num_experts" and not name.startswith("moe_")}
     args |= _dense_layers(args)
     args = megatron_forks.in_own_words(args)
-    if args.get("optimizer") in ("hybridadam", "cpu-adam"):  # Pai-Megatron-Patch: Adam whose states lie on the host
-        args |= {"optimizer": "adam", "optimizer_cpu_offload": True}
     if isinstance(word := args.get("optimizer"), str):
         args["optimizer"] = named(word)
         if args["optimizer"] == "adamw":  # its Adam decays weights apart, as AdamW does
             args["optimizer"] = "adam"
-    if args.get("moe_token_dispatcher_type") == "alltoall_seq":
-        args["moe_token_dispatcher_type"] = "alltoall"  # Megatron core's older dispatcher, with the same exchange
-    if args.get("fp8") is True:
-        args["fp8"] = "hybrid"
-    if args.get("enable_zero_bubble"):
-        args.setdefault("patch_zero_bubble", True)
     return args

@@ -8,7 +8,8 @@ baidu-baige/LoongForge and flagos-ai/FlagScale.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from projector.intake.tables import table, words
 from projector.intake.values import integers_of
@@ -25,23 +26,13 @@ def another_task(given: Mapping[str, object]) -> str:
     """Returns what hand-written arguments do instead of training a causal language model; empty where they train one."""
     if words("megatron", "images") & set(given):
         return "trains on images, not a causal language model alone"
-    if "task" in given or str(given.get("tokenizer_type", "")).startswith("BertWordPiece"):
-        what = f"--task {given['task']}" if "task" in given else str(given["tokenizer_type"])
-        return f"with {what} is no training of a causal language model"
     stage = given.get("rlhf_type", given.get("stage"))
     if isinstance(stage, str) and stage not in _STAGES:
         return f"with {stage} is reinforcement learning or preference training"
     if unstated_lengths(given):
         return "with --no-pad-to-seq-lengths trains on samples of lengths that nothing states"
-    if given.get("peft_type", "lora") != "lora":
-        return f"with --peft-type {given['peft_type']} trains other adapters than LoRA's"
-    if given.get("kd"):
-        return "with --kd distils a teacher, which runs beside the model"
-    if given.get("process_checkpoint"):
-        return "with --process-checkpoint rewrites a checkpoint"
-    if given.get("skip_train") or given.get("eval_only") is True:
-        return "with --skip-train or --eval-only trains nothing"
-    return ""
+    told = (rule["is"].format_map(given) for rule in table("megatron", "tasks") if applies(rule, given))
+    return next(told, "")
 
 
 def unstated_lengths(given: Mapping[str, object]) -> bool:
@@ -77,6 +68,47 @@ def another_model(given: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reasons))
 
 
+def reworded(given: Mapping[str, object], rules: Iterable[Mapping[str, Any]]) -> dict[str, object]:
+    """Returns arguments after ``rules``, as ``tables/megatron.yaml`` has them under ``todays``."""
+    args = dict(given)
+    for rule in rules:
+        if applies(rule, args):
+            put = {
+                name: args[word[1:]] if str(word).startswith("$") else word
+                for name, word in rule.get("put", {}).items()
+            }
+            args = {**rule.get("unsaid", {}), **args, **put}
+            args = {name: value for name, value in args.items() if name not in rule.get("gone", "").split()}
+    return args
+
+
+def applies(rule: Mapping[str, Any], args: Mapping[str, object]) -> bool:
+    """Returns whether all words of the rule's ``if`` hold (``a|b``: one of the two)."""
+    return all(any(_holds(args, each) for each in word.split("|")) for word in rule.get("if", "").split())
+
+
+def _holds(args: Mapping[str, object], word: str) -> bool:
+    """Evaluates ``name``, ``name=word`` (``None``: nothing), ``name#`` (a whole number), ``name?`` (stated) or ``name>1``;
+    ``!``: not."""
+    if word.startswith("!"):
+        return not _holds(args, word[1:])
+    name, above, value = word.partition(">")
+    if above:
+        return size_or_one(args, name) > int(value)
+    name, equal, value = word.partition("=")
+    if equal:
+        return str(args.get(name)) == value
+    if word.endswith("?"):
+        return args.get(word[:-1]) is not None
+    return type(args.get(word[:-1])) is int if word.endswith("#") else bool(args.get(word))
+
+
+def size_or_one(args: Mapping[str, object], name: str) -> int:
+    """Returns the whole number of ``name``, 1 without one."""
+    value = args.get(name)
+    return value if type(value) is int else 1
+
+
 #: Lumen's words for several linear layers (lumen/models/megatron.py, ``apply_lora``; the embedding's adapter is left out).
 _LINEARS = {
     "attention": ("linear_qkv", "linear_proj"),
@@ -87,26 +119,12 @@ _LINEARS = {
 
 def in_own_words(args: dict[str, object]) -> dict[str, object]:
     """Returns ``args`` with the arguments of forks in Megatron-LM's words; arguments without such a word stay."""
-    args = dict(args)
-    algorithm = table("megatron", "context").get(str(args.get("context_parallel_algo")))
-    if algorithm is not None:
-        args.pop("context_parallel_algo")
-        args.setdefault("cp_comm_type", algorithm)
+    args = reworded(args, table("megatron", "forks"))
     if args.pop("moe_tp_extend_ep", None):  # MindSpeed: the tensor ranks hold whole experts, too
         tp, ep = args.get("tensor_model_parallel_size", 1), args.get("expert_model_parallel_size", 1)
         if type(tp) is int and type(ep) is int:
             args |= {"expert_model_parallel_size": tp * ep, "expert_tensor_parallel_size": 1}
     args |= _adapters(args)
-    if args.pop("enable_zbh1_pipeline", None):  # Megatron-DeepSpeed
-        args["pipeline_schedule"] = "zb-h1"
-    if str(args.get("schedules_method") or args.get("schedule_method")) in ("vanilla", "None"):
-        args = {name: value for name, value in args.items() if name not in ("schedules_method", "schedule_method")}
-    if args.get("schedules_method") == "dualpipev":  # MindSpeed: two model chunks a rank, in a V
-        args = {name: value for name, value in args.items() if name != "schedules_method"}
-        args |= {"pipeline_schedule": "dualpipe-v", "num_virtual_stages_per_pipeline_rank": 2}
-        args.pop("num_layers_per_virtual_pipeline_stage", None)
-        if args.pop("moe_fb_overlap", None):  # forwards beside backwards, which hide each other's exchanges
-            args["overlap_moe_expert_parallel_comm"] = True
     return _stages(args)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from projector.errors import Problem, Unsupported
 from projector.intake.assemble import Origin, assemble
 from projector.intake.loaded import Loaded
+from projector.intake.megatron_forks import applies, reworded
 from projector.intake.primus_experiment import Experiment
 from projector.intake.tables import table, words
 from projector.workload import tokenizers, zoo
@@ -83,15 +84,8 @@ def _ignored_switches(experiment: Experiment, loaded: Loaded) -> tuple[str, ...]
     if (size := said.get("context_model_parallel_size")) not in (None, loaded.recipe.cp if loaded.recipe else None):
         where = "its projection puts context_parallel_size in its place, and training does not read it"
         found.append(f"context_model_parallel_size={size}: {where}: --cp {size} splits the sequence")
-    if said.get("use_flash_attn") is False:
-        where = (
-            "training takes attention_backend and use_turbo_attention; Primus' memory projection alone adds the scores"
-        )
-        found.append(f"use_flash_attn=false: {where}: --attention-backend unfused materialises them")
-    patched = settings.get("patch_zero_bubble") or settings.get("patch_primus_pipeline")
-    if said.get("enable_zero_bubble") and not patched:
-        where = "training needs patch_zero_bubble beside it, and Primus' preset has it true in every run"
-        found.append(f"enable_zero_bubble=true: {where}: --enable-zero-bubble projects it")
+    patched = {name: settings.get(name) for name in ("patch_zero_bubble", "patch_primus_pipeline")}
+    found += [rule["is"] for rule in table("primus", "ignored") if applies(rule, {**patched, **said})]
     return tuple(found)
 
 
@@ -110,23 +104,6 @@ def switched(settings: Mapping[str, object]) -> dict[str, object]:
     AMD-AGI/Primus@fd1eeabb primus/backends/megatron/patches/args/rocm_arg_validation.py (sync-free stages),
     patches/turbo (what needs ``enable_primus_turbo``). Raises :class:`InputError` for a stage that it refuses.
     """
-    args = dict(settings)
-    for old, new in table("primus", "renamed").items():
-        if args.get(old) and not args.get(new):
-            args[new] = args[old]
-        args.pop(old, None)
-    if not args.get("enable_primus_turbo"):
-        args |= dict.fromkeys(words("primus", "turbo") & set(args), False)
-        if args.get("turbo_sync_free_moe_stage"):
-            args["turbo_sync_free_moe_stage"] = 0
-        return args
-    if args.get("enable_turbo_attention_float8") and args.get("use_turbo_attention"):
-        args["fp8_dot_product_attention"] = True
-    if args.get("moe_use_fused_router_with_aux_score"):
-        args["moe_router_fusion"] = True
-    stage = args.get("turbo_sync_free_moe_stage") or 0
-    if isinstance(stage, int) and stage >= 1:
-        args |= {"moe_router_fusion": True, "moe_permute_fusion": True}
-    if isinstance(stage, int) and stage >= 2:
-        args |= {"use_turbo_deepep": True, "use_turbo_grouped_gemm": True}
-    return args
+    args = reworded(settings, table("primus", "switches"))
+    idle = set() if args.get("enable_primus_turbo") else words("primus", "turbo") & set(args)
+    return args | dict.fromkeys(idle, False)

@@ -123,7 +123,7 @@ def _broken_rules(args: Mapping[str, object]) -> Iterator[tuple[str, object, str
     method = args.get("recompute_method", args.get("activations_checkpoint_method"))
     args = {**args, "recompute_method": method}
     for rule in table("megatron", "rules"):
-        if all(_holds(args, word) for word in rule["if"].split()):
+        if megatron_forks.applies(rule, args):
             yield rule["of"], rule.get("found", args[rule["of"]]), rule["expected"]
     stated = [name for name in table("megatron", "stages").split() if args.get(name) is not None]
     if len(stated) > 1:
@@ -132,30 +132,12 @@ def _broken_rules(args: Mapping[str, object]) -> Iterator[tuple[str, object, str
     counted = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
     if type(each) is int and type(layers) is int:
         whole = layers + sum(bool(args.get(name)) for name in counted)
-        a_stage, left = divmod(whole, max(1, _size_or_one(args, "pipeline_model_parallel_size")))
+        a_stage, left = divmod(whole, max(1, megatron_forks.size_or_one(args, "pipeline_model_parallel_size")))
         if each < 1 or (not left and a_stage % each):
             yield "num_layers_per_virtual_pipeline_stage", each, f"a divisor of the {a_stage} layers of a stage"
     sequence, positions = args.get("seq_length"), args.get("max_position_embeddings")
     if type(sequence) is int and type(positions) is int and positions < sequence:
         yield "max_position_embeddings", positions, f"at least seq_length = {sequence}"
-
-
-def _size_or_one(args: Mapping[str, object], name: str) -> int:
-    value = args.get(name)
-    return value if type(value) is int else 1
-
-
-def _holds(args: Mapping[str, object], word: str) -> bool:
-    """Evaluates ``name``, ``name=word`` (``None``: nothing), ``name#`` (a whole number) or ``name>1``; ``!``: not."""
-    if word.startswith("!"):
-        return not _holds(args, word[1:])
-    name, above, value = word.partition(">")
-    if above:
-        return _size_or_one(args, name) > int(value)
-    name, equal, value = word.partition("=")
-    if equal:
-        return str(args.get(name)) == value
-    return type(args.get(word[:-1])) is int if word.endswith("#") else bool(args.get(word))
 
 
 def _encoder_decoder(args: dict[str, object], launch: Launch, where: str) -> dict[str, object]:
