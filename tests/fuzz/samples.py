@@ -28,19 +28,7 @@ def rows(path: Path, rows: int) -> str:
     return "\n- id:".join(parts[: rows + 1])
 
 
-TABLE: tuple[dict[str, object], ...] = (
-    {
-        "id": "a", "source": "made up", "gpu": "MI300X", "gpus": 8, "framework": "Megatron-LM", "model": "llama3.1_8b",
-        "precision": "bf16", "seq_length": 8192, "micro_batch_size": 2, "global_batch_size": 128, "tp": 1, "pp": 1,
-        "step_time_ms": 12500, "tokens_per_s_per_gpu": 10485.8, "recompute": "none", "notes": "of a test",
-    },
-    {
-        "id": "b", "gpu": "mi355x", "gpus": 16, "framework": "Primus/Megatron-LM", "model": "mixtral 8x7b", "dtype": "BF16",
-        "seq_len": 4096, "mbs": 1, "gbs": 64, "ep": 8, "dp": 16, "step_time_s": 2.0, "recompute": "full",
-        "peak_memory_gib": 88.1,
-        "arch": {"layers": 32, "hidden": 4096, "experts": 8}, "switches": {"turbo": "on"}, "date": "2025-10", "tflops": 480,
-    },
-)  # fmt: skip
+TABLE: tuple[dict[str, object], ...] = tuple(tabled("readers", "samples_table"))
 
 
 def tables() -> tuple[tuple[str, str], ...]:
