@@ -6,42 +6,40 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from projector.cli.parser import Command, parse, program
+from projector.cli.parser import Commands, parse, program
 from projector.io.guard import guarded
 
-COMMANDS = (
-    Command("run", "project every run of the suites and report the error", "check"),
-    Command(
-        "score", "whether measured runs are as fast as they should be, by part, and why they most likely are not", "ask"
-    ),
-    Command("suites", "the suites that run knows by name", "check"),
-    Command("ingest", "read training logs and results tables, write measured runs", "make"),
-    Command(
-        "submit", "pack a folder of measured results into one file that others ingest, without whose they are", "make"
-    ),
-    Command("measure", "train on the devices at hand and read the log back as a run", "make"),
-    Command("calibrate", "fit the posterior to measured runs and report its error on rows that nobody had seen"),
-    Command("kernels", "score the kernel models on tables of measured kernels"),
-    Command("collectives", "score the collective model on measured collectives, by fabric and size"),
-    Command("report", "make tables, plots and the page again from saved results", "check"),
-    Command(
-        "history", "error, coverage and ranking over recorded versions, and the change at which a row broke", "check"
-    ),
-    Command("compare", "runs, logs and benchmark files side by side, with a verdict", "ask"),
-    Command("figures", "coverage, error, ranking, memory and speed over all measured runs"),
-    Command("first-look", "project runs that were never projected, and keep those figures for good"),
-    Command("inputs", "every experiment of a folder: its projection, or why there is none", "check"),
-    Command("plans", "hours, goodput, interruptions and power of published training runs beside their plans"),
-    Command(
-        "peaks",
-        "platforms side by side: peaks, use of the dense peak, money, every row beside its projection, what to distrust",
-    ),
-    Command(
-        "tolerance", "error of projected peak memory on measured runs, and the tolerance of the verdict that follows"
-    ),
-    Command("trace", "why a step is slow: a profiler's trace by cause, beside its projection", "ask"),
-    Command("ablate", "what each mechanism is worth: its change of error, order and memory, on rows seen and unseen"),
-)
+COMMANDS: Commands = {
+    "ask": {
+        "score": "whether measured runs are as fast as they should be, by part, and why they most likely are not",
+        "compare": "runs, logs and benchmark files side by side, with a verdict",
+        "trace": "why a step is slow: a profiler's trace by cause, beside its projection",
+    },
+    "check": {
+        "run": "project every run of the suites and report the error",
+        "suites": "the suites that run knows by name",
+        "report": "make tables, plots and the page again from saved results",
+        "history": "error, coverage and ranking over recorded versions, and the change at which a row broke",
+        "inputs": "every experiment of a folder: its projection, or why there is none",
+    },
+    "make": {
+        "ingest": "read training logs and results tables, write measured runs",
+        "submit": "pack a folder of measured results into one file that others ingest, without whose they are",
+        "measure": "train on the devices at hand and read the log back as a run",
+    },
+    "": {
+        "calibrate": "fit the posterior to measured runs and report its error on rows that nobody had seen",
+        "kernels": "score the kernel models on tables of measured kernels",
+        "collectives": "score the collective model on measured collectives, by fabric and size",
+        "figures": "coverage, error, ranking, memory and speed over all measured runs",
+        "first-look": "project runs that were never projected, and keep those figures for good",
+        "plans": "hours, goodput, interruptions and power of published training runs beside their plans",
+        "peaks": "platforms side by side: peaks, use of the dense peak, money, every row beside its projection, "
+        "what to distrust",
+        "tolerance": "error of projected peak memory on measured runs, and the tolerance of the verdict that follows",
+        "ablate": "what each mechanism is worth: its change of error, order and memory, on rows seen and unseen",
+    },
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

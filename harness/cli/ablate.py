@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.cli.common import Parser, add_command, add_measured_folder, say
+from harness.cli.common import add_command, say
+from projector.cli.parser import Parser
 from projector.errors import InputError, Problem, nearest, raise_all
 from projector.io.progress import progress
 
@@ -32,13 +33,7 @@ class _Line(NamedTuple):
 
 
 def register(parser: Parser) -> None:
-    flags = add_command(parser, command, examples=("--list", "step.slowest.slowest --out reports/mechanisms.md"))
-    text = "what to switch off, * and ? as in a shell (default: everything)"
-    flags.add("names", nargs="*", metavar="NAME", help=text)
-    flags.switch("--list", "say what can be switched off, with the lines that it carries")
-    flags.jobs("processes (default: one a core)", default=os.cpu_count() or 1)
-    flags.path("--out", metavar="FILE", help="write the tables there, as Markdown")
-    add_measured_folder(flags)
+    add_command(parser, command, {"--jobs": {"default": os.cpu_count() or 1}})
 
 
 def command(args: argparse.Namespace) -> int:

@@ -5,22 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from harness.cli.common import Flags, fraction
 from harness.contracts import frame
 from harness.contracts.results import Evaluation, Row, parted
 from harness.report import files
 from harness.score import drift
 from harness.score.drift import Drift
 from projector.errors import Problem
-
-
-def add(flags: Flags) -> None:
-    """Adds the flags of the comparison."""
-    text = "earlier results (a folder, results.json or results.csv): exit with 1 where a row was lost or broke"
-    flags.path("--against", metavar="RESULTS", help=text)
-    text = "with --against: growth of a row's |error| that fails, 0.05 = five points (default: 0.05)"
-    flags.add("--drift-tolerance", type=fraction, metavar="X", help=text)
-    flags.switch("--allow-removed", "with --against: rows may leave a suite")
 
 
 def problems(args: argparse.Namespace) -> list[Problem]:

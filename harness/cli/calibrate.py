@@ -7,13 +7,13 @@ import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from harness.calibrate import held_out
-from harness.cli.common import Parser, add_command, add_measured, measured_runs, say
+from harness.cli.common import add_command, measured_runs, say
 from harness.contracts.estimates import Observation
 from harness.report.table import Report
 from projector import posterior
+from projector.cli.parser import Parser
 from projector.errors import InputError, Problem, nearest
 from projector.io.files import read_text, write_whole
 from projector.io.progress import progress
@@ -25,19 +25,8 @@ KINDS = ("gemm", "attention", "grouped", "stream")
 
 
 def register(parser: Parser) -> None:
-    examples = ("mi355x --runs measured/runs/primus_mi355x.yaml", "--kernels h100_sxm --only gemm --dry-run")
-    flags = add_command(parser, command, examples=examples)
-    flags.add("gpus", nargs="*", metavar="GPU", help="runs of these GPUs alone (default: of all)")
-    add_measured(flags)
-    flags.switch("--kernels", "fit the kernel constants of each GPU and write its file")
-    flags.many("--only", "KIND", f"with --kernels: only {', '.join(KINDS)}", choices=KINDS)
-    flags.switch("--dry-run", "with --kernels: show the errors, write nothing")
-    flags.path("--out", metavar="FILE", help="also write the posterior, as projector/posterior.json has it")
-    text = "first looks, from which the variances come (default: reports/first_look.csv, else those of the package)"
-    flags.path("--looks", metavar="FILE", help=text, default=Path("reports/first_look.csv"))
-    flags.switch("--judge", "also how far off rows are that nobody had seen, and what own runs add")
-    flags.path("--against", metavar="FILE", help="fail where this posterior expects other steps of the runs")
-    flags.jobs("processes (default: 1; with --kernels: 2)")
+    only = {"choices": KINDS, "help": f"with --kernels: only {', '.join(KINDS)}"}
+    add_command(parser, command, {"--only": only})
 
 
 def command(args: argparse.Namespace) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Parser, add_command, say
+from harness.cli.common import add_command, say
 from harness.evidence import shelf
+from projector.cli.parser import Parser
 from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -14,21 +15,7 @@ if TYPE_CHECKING:
 
 
 def register(parser: Parser) -> None:
-    tests = "examples/nccl_tests_perlmutter.txt --cluster a100_sxm_40gb_slingshot4 --json"
-    flags = add_command(parser, command, examples=("--cluster h100_sxm", tests))
-    flags.path("places", metavar="FOLDER|FILE", help=_PLACES, nargs="*", default=[shelf.folder("measured/collectives")])
-    flags.many("--cluster", "NAME", _CLUSTERS)
-    flags.path("--table", metavar="FILE", help="also write the times as a table of measured/collectives")
-    flags.path("--out", metavar="FILE", help="also write every figure as Markdown")
-
-
-_PLACES = (
-    "tables of measured collectives, <cluster>.csv (default: measured/collectives), or what nccl-tests or "
-    "rccl-tests printed"
-)
-_CLUSTERS = (
-    "only these clusters; of what tests printed the cluster that they ran on (default: the usual one of the GPU)"
-)
+    add_command(parser, command, {"places": {"default": [shelf.folder("measured/collectives")]}})
 
 
 def command(args: argparse.Namespace) -> int:

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Parser, add_command, add_measured, add_said, folder_problems, measured_runs, said_of, say
+from harness.cli.common import add_command, folder_problems, measured_runs, said_of, say
+from projector.cli.parser import Parser
 from projector.errors import InputError
 from projector.io.files import write_whole
 
@@ -17,28 +18,9 @@ if TYPE_CHECKING:
     from harness.compare.verdict import Ratio
     from harness.report.table import Report
 
-_ABOUT = """\
-Each RUN is a training log, a benchmark file of TPrimat, a trace, a table of runs (all of its runs), or the id of a
-measured run. The first is what the others are compared to. Significant means that the 90 % bootstrap interval of the
-ratio of median step times (of tokens/s/GPU, where the work of a step differs) excludes 1: of the steady steps of a log,
-of the stated spread where there are no steps. Without either it cannot be stated. No run is called the faster where
-model, batch, sequence or GPUs differ, or where a run does not say its model, batch or number of GPUs: then the figures
-stand alone, with the reasons. Exit code 2: a file that cannot be read or contradicts itself, an unknown id; then nothing
-is written."""
-
 
 def register(parser: Parser) -> None:
-    logs = "measured/logs/cpu_gpt.log.gz measured/logs/cpu_llama_tp2.log.gz"
-    flags = add_command(parser, command, examples=(logs, f"{logs} --out out/compare --json"))
-    parser.description = _ABOUT
-    text = "a file, the id of a measured run, or a folder: all its benchmark files"
-    flags.add("named", nargs="*", metavar="RUN", help=text)
-    flags.path("--results-dir", metavar="DIR", help="these folders, too", nargs="+", default=[])
-    flags.switch("--over-time", "panels of loss, learning rate, memory and step time over the iterations")
-    add_measured(flags, "files of measured runs, for the ids")
-    add_said(flags)
-    flags.path("--out", metavar="DIR", help="write compare.png, compare.svg and compare.md there")
-    flags.switch("--benchmark-files", "with --out: also each run as a benchmark file of TPrimat")
+    add_command(parser, command, {"--runs": {"help": "files of measured runs, for the ids"}})
 
 
 def command(args: argparse.Namespace) -> int:

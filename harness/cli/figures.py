@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.calibrate import held_out
 from harness.cli import against
-from harness.cli.common import Parser, add_command, add_measured_folder, folder_problems, say
+from harness.cli.common import add_command, folder_problems, say
 from harness.contracts.results import BASELINE, Evaluation, unique
 from harness.evaluation import evaluate, first_look, observations, speed
 from harness.evidence import shelf, suite
@@ -30,6 +30,7 @@ from harness.report import (
 from harness.report.plot import png
 from harness.report.table import Report
 from projector import posterior
+from projector.cli.parser import Parser
 from projector.errors import NO_FILE, InputError, Problem, raise_all
 from projector.io.files import write_whole
 from projector.io.progress import progress
@@ -38,13 +39,7 @@ _DOTS_PER_INCH = 120  # resolution of plots that are checked in
 
 
 def register(parser: Parser) -> None:
-    flags = add_command(parser, command, examples=("--no-speed --json", "--out out/figures --jobs 2"))
-    add_measured_folder(flags)
-    flags.path("--suite", metavar="SUITE", help="timed (default: moe)", default=shelf.folder("suites") / "moe.yaml")
-    flags.toggle("--speed", "time the project's own work too")
-    flags.path("--out", metavar="DIR", help="also write figures.md, accuracy.md and .html, plots and results.csv")
-    flags.jobs("processes", default=1)
-    against.add(flags)
+    add_command(parser, command, {"--suite": {"default": shelf.folder("suites") / "moe.yaml"}})
 
 
 def command(args: argparse.Namespace) -> int:

@@ -5,18 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.common import Parser, add_command, say, tables
+from harness.cli.common import add_command, say, tables
+from projector.cli.parser import Parser
 from projector.io.progress import progress
 
 
 def register(parser: Parser) -> None:
-    flags = add_command(parser, command, examples=("measured/runs/internevo.yaml", "measured/runs/other.yaml --json"))
-    text = "measured runs: files or folders (default: measured/runs)"
-    flags.path("runs", metavar="RUNS", help=text, nargs="*", default=[Path("measured/runs")])
-    text = "looks are appended to it, none is changed (default: reports/first_look.csv)"
-    flags.path("--out", metavar="FILE", help=text, default=Path("reports/first_look.csv"))
-    text = "results whose runs have been looked at (default: reports/results.csv)"
-    flags.path("--known", metavar="FILE", help=text, default=Path("reports/results.csv"))
+    add_command(parser, command, {"runs": {"default": [Path("measured/runs")]}})
 
 
 def command(args: argparse.Namespace) -> int:

@@ -6,34 +6,20 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Any
 
-from harness.cli.common import Flags, Parser, add_command, fraction, positive, say
+from harness.cli.common import add_command, say
 from harness.contracts.results import BASELINE, FITS
 from harness.score.drift import BROKEN
+from projector.cli.parser import Parser
 from projector.errors import InputError, Problem, nearest, raise_all
 from projector.io.files import write_whole
 
-STORE = Path("history.sqlite")
 _PICTURES = (".png", ".svg", ".pdf")
 
 
 def register(parser: Parser) -> None:
-    flags = add_command(parser, command, examples=("--broken --json", "--plot out/history.png"))
-    flags.path("store", metavar="STORE", help=f"what --record wrote (default: {STORE})", nargs="?", default=STORE)
-    what = Flags(parser.add_mutually_exclusive_group())
-    what.add("--row", metavar="RUN_ID", help="one run at every version, and the change at which it broke")
-    what.switch("--broken", "the rows that are worse than they were, and since when")
-    flags.add("--suite", metavar="NAME", help="this suite alone")
-    flags.add("--predictor", metavar="NAME", help="this predictor alone (default: all but the baseline)")
-    flags.add("--fit", choices=FITS, default="heldout", help="default: heldout")
-    flags.add("--last", type=positive, default=20, metavar="N", help="versions shown (default: 20)")
-    text = "growth of a row's |error| at which it broke, 0.05 = five points (default: 0.05)"
-    flags.add("--drift-tolerance", type=fraction, default=BROKEN, metavar="X", help=text)
-    flags.add("--limit", type=fraction, metavar="X", help="also tell where a row's |error| passed this")
-    flags.path("--plot", metavar="FILE", help="also draw it: .png, .svg or .pdf by its ending")
-    flags.switch("--csv", "the figures as CSV on stdout instead of tables")
+    add_command(parser, command, {"--fit": {"choices": FITS}, "--drift-tolerance": {"default": BROKEN}})
 
 
 def command(args: argparse.Namespace) -> int:

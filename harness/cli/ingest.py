@@ -11,55 +11,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Parser, add_command, add_said, said_of
+from harness.cli.common import add_command, said_of
 from harness.report import ingest_view
 from harness.report.ingest_view import StepView
 from projector.cli import as_json
+from projector.cli.parser import Parser
 from projector.io import terminal
 from projector.io.table import Line
 
 if TYPE_CHECKING:
     from harness.evidence.ingest.report import IngestReport, LogRun, RowReport
 
-_ABOUT = """\
-Training logs of any dialect (plain, gzip, bzip2 or xz; - is standard input) and results tables become measured runs.
-
-Exit code 1: no row is usable.
-Incomplete: a log that has steps and lacks part of its configuration. Step time, rate, memory and loss are
-shown with what is missing and the flag that says it; its run is written with that as its problem.
-A row is refused, and kept with the reason, where no machine can have done it: a throughput above the peak of the
-precision, more memory than the device has, a precision that it has no rate for, figures that contradict each other.
-An input is refused, exit code 2, a line for each mistake (file, line, key, found, expected), and the others are read and
-written all the same: a file that cannot be read, binary data, an empty file, a log of no known dialect, a document cut
-short; a global batch, a sequence or a number of ranks in the arguments that the log's lines or the user deny; parallel
-sizes that do not make up the ranks; a batch that its micro-batches do not divide (of these logs the step time is shown
-and no run is written); a table of no column of a run, with a
-column or an id given twice, or with a row of more cells than columns; a CSV of more than 16 MiB beside other inputs
-(alone it is read row by row).
-Unread, a line below the row, the run keeps it: words of a value, or keys, that nothing reads and that are not known to
-change neither seconds nor bytes; of two values that disagree the weaker one.
-Doubtful, a line beside the row, the run is kept: less than 0.5 % of the peak; printed tokens/s or TFLOP/s that the step
-time does not give; two levels of step time; lines that repeat a step with another time; a job that failed; compressed
-data that ends early."""
 _MOST_REASONS = 60  # reasons counted below the rows
 _MOST = 40  # items of one kind printed for a row
 
 
 def register(parser: Parser) -> None:
-    log = "measured/logs/cpu_gpt.log.gz"
-    flags = add_command(parser, command, examples=(log, f"{log} --out out/my_runs.yaml --no-plot --json"))
-    parser.description = _ABOUT
-    flags.path(
-        "paths",
-        metavar="FILE",
-        help="a training log, a YAML, JSON or CSV table, or what harness submit wrote",
-        nargs="+",
-    )
-    flags.path("--out", metavar="PATH", help="a YAML file, or a folder; without it nothing is written")
-    flags.path("--map", metavar="FILE", help="YAML that renames columns and names the files")
-    add_said(flags)
-    flags.switch("--no-plot", "no PNG of the steps in the folder of --out")
-    flags.switch("--summary", "only the totals, not row by row")
+    add_command(parser, command)
 
 
 def command(args: argparse.Namespace) -> int:

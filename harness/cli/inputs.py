@@ -6,18 +6,15 @@ import argparse
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from harness.cli.common import Parser, add_command
+from harness.cli.common import add_command
 from projector.cli import as_json
+from projector.cli.parser import Parser
 from projector.errors import InputError, Problem, collecting_into, raise_all
 from projector.io.progress import progress
 
 
 def register(parser: Parser) -> None:
-    examples = ("examples --gpu mi300x", "examples --gpu mi300x --out inputs.md --json")
-    flags = add_command(parser, command, examples=examples)
-    flags.path("folders", metavar="FOLDER", help="of experiments, such as a Primus checkout", nargs="+")
-    flags.add("--gpu", metavar="NAME", help="GPU of experiments that name none, such as mi300x")
-    flags.path("--out", metavar="FILE", help="write the report here; default: to standard output")
+    add_command(parser, command)
 
 
 def command(args: argparse.Namespace) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Parser, add_command, folder_problems, say
+from harness.cli.common import add_command, folder_problems, say
+from projector.cli.parser import Parser
 from projector.errors import Problem, raise_all
 from projector.io.progress import progress
 
@@ -23,21 +23,8 @@ FORMATS = ("md", "csv", "json", "png")
 
 
 def register(parser: Parser) -> None:
-    family = "--gpu mi300x --family hipblaslt --no-cross-validate --json"
-    flags = add_command(parser, command, examples=("--gpu h100_sxm --no-cross-validate", family))
-    flags.path("tables", metavar="TABLE.csv", help="kernel tables (default: all of measured/kernels)", nargs="*")
-    flags.many("--family", "FAMILY", "only these kernel families, such as hipblaslt")
-    flags.many("--gpu", "GPU", "only these GPUs; names the GPU of a table that does not")
-    flags.many("--dtype", "TYPE", "only these operand types")
-    text = "refit every class without each group of rows in turn (a minute or two for all tables)"
-    flags.toggle("--cross-validate", text)
-    flags.path("--out", metavar="DIR", help="also write kernels.md, kernels.csv, kernels.json and plots")
-    flags.add("--format", nargs="+", choices=FORMATS, default=list(FORMATS), help="what --out writes (default: all)")
-    flags.many("--suite", "FILE", "also: share of each step without a table", type=Path)
-    backend = "also: dense products by this package beside ours, such as origami"
-    flags.add("--gemm-backend", metavar="NAME", help=backend)
-    flags.switch("--curves", "with --out: also rates against M, N, K, sequence length and tokens")
-    flags.jobs("processes (default: 2)", default=min(2, os.cpu_count() or 1))
+    formats = {"choices": FORMATS, "default": list(FORMATS)}
+    add_command(parser, command, {"--format": formats, "--jobs": {"default": min(2, os.cpu_count() or 1)}})
 
 
 def command(args: argparse.Namespace) -> int:

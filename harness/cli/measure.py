@@ -12,8 +12,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Parser, add_command, folder_problems, positive
+from harness.cli.common import add_command, folder_problems
 from projector.cli import as_json
+from projector.cli.parser import Parser
 from projector.io import terminal
 from projector.io.progress import progress
 from projector.io.table import NONE, Table
@@ -23,40 +24,10 @@ if TYPE_CHECKING:
     from harness.measure.train_plan import Trained
 
 DEFAULT_OUT = Path("out") / "measure"
-_SPEC = Path("small_strategies")
 
 
 def register(parser: Parser) -> None:
-    examples = ("examples/measure/logs.yaml --out out/logs", "suites/local.yaml --device cpu --steps 20 --json")
-    flags = add_command(parser, command, examples=examples)
-    text = "a file with the key measure (a suite is one), one training, or a suite's name; default: " + str(_SPEC)
-    flags.path("spec", metavar="SPEC", help=text, nargs="?", default=_SPEC)
-    flags.add(
-        "--out",
-        "--output-dir",
-        type=Path,
-        default=Path(os.environ.get("OUTPUT_DIR") or DEFAULT_OUT),
-        metavar="DIR",
-        help=f"folder of logs and runs (default: OUTPUT_DIR of the environment, then {DEFAULT_OUT})",
-    )
-    flags.add("--device", choices=("cpu", "cuda"), help="in place of the file's own choice")
-    flags.add("--threads", type=positive, metavar="N", help="of each process on a CPU (default: cores over processes)")
-    flags.add("--repeat", "--runs", type=positive, metavar="N", help="how often every training runs, in turn")
-    flags.add("--cooldown", type=positive, metavar="SECONDS", help="rest between two trainings")
-    flags.add("--steps", type=positive, metavar="N", help="steps of every training")
-    profile = (
-        "and a profiler's trace of each, behind the timed steps, a rank; the file's key profile says what it holds"
-    )
-    flags.switch("--profile", profile)
-    flags.add(
-        "--strategy",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="every training as this strategy of TPrimat splits it, or as all five do (all); may be given again; "
-        "default: PARALLEL of the environment, where that is one",
-    )
-    flags.add("--only", action="append", default=[], metavar="ID", help="a training of the file; may be given again")
+    add_command(parser, command, {"--out": {"default": Path(os.environ.get("OUTPUT_DIR") or DEFAULT_OUT)}})
 
 
 def command(args: argparse.Namespace) -> int:

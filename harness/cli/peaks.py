@@ -8,27 +8,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.cli.common import Parser, add_command, say
-from projector.cli.parser import price
+from harness.cli.common import add_command, say
+from projector.cli.parser import Parser
 from projector.errors import InputError, Problem, nearest, raise_all
 from projector.io.files import write_whole
 from projector.workload import zoo
 
 
 def register(parser: Parser) -> None:
-    nemo = "measured/runs/nemo.yaml"
-    examples = (nemo, f"{nemo} measured/runs/primus_mi300x.yaml --out out/peaks")
-    flags = add_command(parser, command, examples=examples)
-    text = "measured runs, logs, benchmark files of TPrimat, or folders of them"
-    flags.path("rows", metavar="FILE", help=text, nargs="+")
-    flags.many("--strategy", "NAME", "only rows of these strategies")
-    flags.add("--price", type=price, metavar="X|FILE", help=_PRICE)
-    text = "parameters that a token meets, where a source counts them otherwise (qwen2.5_7b=7.6e9)"
-    flags.add("--parameters", nargs="+", default=[], metavar="MODEL=N", help=text)
-    flags.path("--out", metavar="DIR", help="write peaks.md and peaks.png there")
-
-
-_PRICE = "of a GPU-hour, or a YAML file with price_per_gpu_hour or price_by_gpu, currency and source; none is invented"
+    add_command(parser, command)
 
 
 def command(args: argparse.Namespace) -> int:

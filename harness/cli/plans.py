@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from harness.cli.common import Parser, add_command, say
+from harness.cli.common import add_command, say
 from harness.evidence import shelf
+from projector.cli.parser import Parser
 
 
 def register(parser: Parser) -> None:
-    flags = add_command(parser, command, examples=("", "measured/totals.yaml --out out/plans.md --json"))
-    usual, text = shelf.folder("measured") / "totals.yaml", "published totals (default: measured/totals.yaml)"
-    flags.path("totals", metavar="FILE", help=text, nargs="?", default=usual)
-    flags.path("--out", metavar="FILE", help="write the report there, as Markdown")
+    add_command(parser, command, {"totals": {"default": shelf.folder("measured") / "totals.yaml"}})
 
 
 def command(args: argparse.Namespace) -> int:

@@ -8,16 +8,8 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.cli.common import Flags
 from harness.contracts.results import Evaluation
 from harness.evidence.suite import Suite
-
-STORE = Path("history.sqlite")
-
-
-def add(flags: Flags) -> None:
-    text = f"keep the rows and the version of the code for `harness history` (default of STORE: {STORE})"
-    flags.path("--record", metavar="STORE", help=text, nargs="?", const=STORE)
 
 
 def check(args: argparse.Namespace) -> None:

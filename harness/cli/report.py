@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import argparse
 
-from harness.cli.common import Parser, add_command, add_loudness, folder_problems, say, say_screen
+from harness.cli.common import add_command, folder_problems, say, say_screen
 from harness.contracts.results import Evaluation
 from harness.report import files, junit, publish, screen
 from harness.report.table import Report
 from harness.score import gate
+from projector.cli.parser import Parser
 from projector.errors import InputError, raise_all
 from projector.io.files import write_whole
 from projector.io.progress import progress
 
 
 def register(parser: Parser) -> None:
-    asked = "out/scaling --by gpu,family --metric mape,bias,tau --format md"
-    flags = add_command(parser, command, examples=("out/scaling --format html md", asked))
-    flags.path("results", metavar="RESULTS", help="a results.json or its folder")
-    flags.path("--out", metavar="DIR", help="where to write (default: beside the results)")
-    flags.many("--format", "NAME", _FORMATS)
-    text = "show one table by these columns, such as gpu,family or tp"
-    flags.add("--by", default="", metavar="COLUMN,…", help=text)
-    flags.add("--metric", default="", metavar="NAME,…", help="with these figures, such as mape,bias,tau")
-    flags.many("--where", "TEST", "of these rows: precision=fp8 'gpus>=64'")
-    flags.toggle("--plots", "without --format: draw plots too")
-    text = "also write gates and rows as JUnit XML; then exit with 1 where a threshold does not hold"
-    flags.path("--junit", metavar="FILE", help=text)
-    add_loudness(parser)
+    add_command(parser, command, {"--format": {"help": _FORMATS}})
 
 
 _FORMATS = (

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from harness import predictors
 from harness.cli import against, record
-from harness.cli.common import Parser, add_command, add_loudness, add_said, folder_problems, said_of, say_screen
+from harness.cli.common import add_command, folder_problems, said_of, say_screen
 from harness.contracts.results import Row
 from harness.contracts.runs import MeasuredRun
 from harness.disk_cache import switch_off
@@ -27,6 +27,7 @@ from harness.report import files, github, junit, provenance, publish, runner, sc
 from harness.report.table import Report
 from harness.score import drift, gate
 from projector.cli.options import add_kernels, read_settings
+from projector.cli.parser import Parser
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, nearest, raise_all
 from projector.io.files import write_whole
@@ -41,36 +42,10 @@ _PROBES = 2  # items of the progress bar beside trainings: probes of the device 
 
 
 def register(parser: Parser) -> None:
-    runs = "--runs measured/runs/simumax_a100.yaml --mode both --no-gate --json"
-    flags = add_command(parser, command, examples=("suites/scaling.yaml --out out/scaling", runs))
-    text = "a suite file, or the name of one of the project's own: moe, dense, …"
-    flags.path("suites", metavar="SUITE", help=text, nargs="*")
-    flags.many("--runs", "FILE", _RUNS, type=Path)
-    add_said(flags)
-    flags.many("--id", "ID", _IDS, dest="ids")
-    flags.many("--strategy", "NAME", _STRATEGY)
-    flags.add("--mode", choices=("simulate", "benchmark", "both"), default="simulate")
-    text = "more predictors: " + ", ".join(predictors.names())
-    flags.add("--with", dest="extra", default="", metavar="NAME,…", help=text)
-    flags.path("--measured", metavar="FOLDER", help="measured runs (default: ../measured/runs from the suite)")
-    flags.path("--out", metavar="DIR", help=f"folder of the results (default: {DEFAULT_OUT}/<suite>)")
-    flags.toggle("--plots", "draw plots (default: where --out is given)", default=None)
-    flags.toggle("--gate", "exit with 1 where a threshold does not hold")
-    flags.path("--junit", metavar="FILE", help="also write the gate as JUnit XML")
-    record.add(flags)
-    against.add(flags)
-    flags.jobs("processes (default: 2 where there are cores for them)", default=min(2, os.cpu_count() or 1))
-    flags.toggle("--cache", _CACHE)
-    add_loudness(parser)
-    add_kernels(parser)
-
-
-_RUNS = "measured runs to evaluate without a suite: strict YAML, a loose YAML, JSON or CSV table, or a log"
-_CACHE = "take what the same code read, projected and fitted before from the user's cache folder (default: yes)"
-_STRATEGY = (
-    "only runs of these strategies, and trainings as these of TPrimat split them (all: all five); no gate is judged"
-)
-_IDS = "only these runs, of the suites, of --runs, or else of all that were measured; no gate is judged"
+    more = {"help": "more predictors: " + ", ".join(predictors.names())}
+    jobs = {"default": min(2, os.cpu_count() or 1)}
+    own = {"default": None, "help": "measured runs (default: ../measured/runs from the suite)"}
+    add_command(parser, command, {"+kernels": add_kernels, "--with": more, "--jobs": jobs, "--measured": own})
 
 
 @dataclass(frozen=True, kw_only=True)

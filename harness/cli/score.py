@@ -8,24 +8,12 @@ import json
 import os
 import sys
 
-from harness.cli.common import Parser, add_command, add_said, said_of, say
-
-_ABOUT = """\
-Reads training logs or tables of runs and sets every step time beside what measured runs of others let expect of it: normal
-inside the 90 % interval, else slow or fast by so much, with what most likely explains it. Timers of Megatron-LM are
-compared part by part. Exit code 1: no run can be judged, or, with --gate, one is slow."""
+from harness.cli.common import add_command, said_of, say
+from projector.cli.parser import Parser
 
 
 def register(parser: Parser) -> None:
-    log = "measured/logs/cpu_gpt.log.gz"
-    flags = add_command(parser, command, examples=(log, f"{log} measured/logs/cpu_llama_tp2.log.gz"))
-    parser.description = _ABOUT
-    flags.path("paths", metavar="LOG", help="a training log, or a YAML, JSON or CSV table", nargs="+")
-    add_said(flags, "--config")
-    flags.switch("--gate", "exit code 1 where a run is slow")
-    flags.path("--out", metavar="FILE", help="also write all of it there, as Markdown")
-    flags.path("--badge", metavar="FILE", help="also write a badge, as shields.io reads it (JSON)")
-    flags.path("--comment", metavar="FILE", help="also write the body of a comment on a pull request")
+    add_command(parser, command)
 
 
 def command(args: argparse.Namespace) -> int:

@@ -8,31 +8,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Parser, add_command
+from harness.cli.common import add_command
 from projector.cli import as_json
+from projector.cli.parser import Parser
 from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from harness.evidence.submission import Packed
 
-_ABOUT = """\
-Packs runs (tables and logs), tables of kernels and files of machines below a folder into one zip of text, which
-harness ingest FILE reads: the runs, and with --out FOLDER the other files beside them.
-
-Paths outside the system's folders keep their last part alone; hosts, users, mail and network addresses become words.
-How many were replaced is said, and so is what stays behind. Look into the file before you send it (unzip -p): a name
-that no pattern knows stays.
-
-Exit code 2 where nothing can be packed."""
-
 
 def register(parser: Parser) -> None:
-    flags = add_command(
-        parser, command, examples=("measured/logs --out out/logs.zip", "measured/logs --out out/logs.zip --json")
-    )
-    parser.description = _ABOUT
-    flags.path("folder", metavar="DIR", help="what was measured, such as the folders of --out of record, probe and run")
-    flags.path("--out", metavar="FILE", help="a file that ends in .zip; default: DIR.zip")
+    add_command(parser, command)
 
 
 def command(args: argparse.Namespace) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from harness.cli.common import Parser, add_command, say
+from harness.cli.common import add_command, say
+from projector.cli.parser import Parser
 
 
 def register(parser: Parser) -> None:
-    add_command(parser, command, examples=("", "--json"))
+    add_command(parser, command)
 
 
 def command(args: argparse.Namespace) -> int:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from harness.cli.common import Parser, add_command, say, tables
+from harness.cli.common import add_command, say, tables
 from harness.evidence import shelf
+from projector.cli.parser import Parser
 
 
 def register(parser: Parser) -> None:
-    examples = ("measured/runs/megatron_lm.yaml measured/runs/torchtitan.yaml", "measured/runs/other.yaml --json")
-    text = "measured runs: files or folders (default: measured/runs)"
-    flags = add_command(parser, command, examples=examples)
-    flags.path("runs", metavar="RUNS", help=text, nargs="*", default=[shelf.folder("measured/runs")])
+    add_command(parser, command, {"runs": {"default": [shelf.folder("measured/runs")]}})
 
 
 def command(args: argparse.Namespace) -> int:

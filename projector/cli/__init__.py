@@ -5,76 +5,47 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from projector.cli.parser import Command, parse, program
+from projector.cli.parser import Commands, parse, program
 from projector.io.guard import guarded
 
-COMMANDS = (
-    Command(
-        "ask",
-        "does it fit, in which layout, how fast and how sure is that, how long is the whole run, what starts it",
-        "ask",
-    ),
-    Command("performance", "step time, tokens/s/GPU, MFU, breakdown and memory verdict", "ask"),
-    Command(
-        "both", "performance and memory of one projection, or of one benchmark, as Primus has it", module="performance"
-    ),
-    Command(
-        "layers",
-        "FLOP, bytes, intensity and time of every operator of a layer, and what binds it: compute, memory, link, host",
-        "check",
-    ),
-    Command("memory", "peak memory of every pipeline rank, by component, and the verdict", "ask"),
-    Command(
-        "search",
-        "the best layouts, how much faster any other can be, which cannot be told apart, what holds them back",
-        "ask",
-    ),
-    Command(
-        "sweep",
-        "projects every combination of models, systems, GPUs and settings in a file; goes on where it was stopped",
-        "ask",
-    ),
-    Command(
-        "plan",
-        "what a whole run will take: days, GPU-hours, energy and money for a number of tokens, failures counted in",
-        "ask",
-    ),
-    Command(
-        "rl",
-        "a step of reinforcement learning (GRPO, PPO): generation at a given rate, log-probabilities, training, new weights",
-        "ask",
-    ),
-    Command(
-        "schedules",
-        "every pipeline schedule side by side: step time, idle share (bubble), memory of each rank; the timeline drawn",
-        "check",
-    ),
-    Command(
-        "trace",
-        "write the timeline of a step: compute, messages, gradients and memory of every pipeline rank (Perfetto)",
-        "make",
-    ),
-    Command("serve", "answers in a browser and as a REST API, on this machine", "make"),
-    Command("mcp", "answers as tools for coding agents (Model Context Protocol)", "make"),
-    Command("record", "time kernels on the device at hand into measured/kernels"),
-    Command("probe", "measure the device at hand and write a catalogue entry of it", "make"),
-    Command(
-        "network",
-        "a cluster file with the bandwidths that nccl-tests or rccl-tests printed, and the model's error by size",
-        "make",
-    ),
-    Command("benchmark", "time real layers on the device at hand, beside their projection"),
-    Command("models", "the architectures that are known, with their parameters", "check", "catalogues"),
-    Command("gpus", "the GPUs that are known: peaks, memory, bandwidth, fabric", "check", "catalogues"),
-    Command("clusters", "the clusters that are known: hosts and fabrics", "check", "catalogues"),
-    Command(
-        "frameworks", "the frameworks that are known, and where their behaviour is taken from", "check", "catalogues"
-    ),
-    Command(
-        "support", "whether a framework can train a model on a GPU, since when, and what was measured of it", "check"
-    ),
-    Command("constants", "every constant of the models: value, unit, kind, range, source"),
-)
+COMMANDS: Commands = {
+    "ask": {
+        "ask": "does it fit, in which layout, how fast and how sure is that, how long is the whole run, what starts it",
+        "performance": "step time, tokens/s/GPU, MFU, breakdown and memory verdict",
+        "memory": "peak memory of every pipeline rank, by component, and the verdict",
+        "search": "the best layouts, how much faster any other can be, which cannot be told apart, what holds them back",
+        "sweep": "projects every combination of models, systems, GPUs and settings in a file; goes on where it was stopped",
+        "plan": "what a whole run will take: days, GPU-hours, energy and money for a number of tokens, failures counted in",
+        "rl": "a step of reinforcement learning (GRPO, PPO): generation at a given rate, log-probabilities, training, "
+        "new weights",
+    },
+    "check": {
+        "layers": "FLOP, bytes, intensity and time of every operator of a layer, and what binds it: compute, "
+        "memory, link, host",
+        "schedules": "every pipeline schedule side by side: step time, idle share (bubble), memory of each rank; the "
+        "timeline drawn",
+        "models": "the architectures that are known, with their parameters",
+        "gpus": "the GPUs that are known: peaks, memory, bandwidth, fabric",
+        "clusters": "the clusters that are known: hosts and fabrics",
+        "frameworks": "the frameworks that are known, and where their behaviour is taken from",
+        "support": "whether a framework can train a model on a GPU, since when, and what was measured of it",
+    },
+    "make": {
+        "trace": "write the timeline of a step: compute, messages, gradients and memory of every pipeline rank (Perfetto)",
+        "serve": "answers in a browser and as a REST API, on this machine",
+        "mcp": "answers as tools for coding agents (Model Context Protocol)",
+        "probe": "measure the device at hand and write a catalogue entry of it",
+        "network": "a cluster file with the bandwidths that nccl-tests or rccl-tests printed, and the model's error by size",
+    },
+    "": {
+        "both": "performance and memory of one projection, or of one benchmark, as Primus has it",
+        "record": "time kernels on the device at hand into measured/kernels",
+        "benchmark": "time real layers on the device at hand, beside their projection",
+        "constants": "every constant of the models: value, unit, kind, range, source",
+    },
+}
+#: The files of commands that have another name.
+_MODULES = {"both": "performance", **dict.fromkeys(("models", "gpus", "clusters", "frameworks"), "catalogues")}
 
 
 def run(argv: Sequence[str]) -> int:
@@ -99,4 +70,5 @@ def _parser() -> argparse.ArgumentParser:
             "memory --config examples/deepseek_v3_h100.yaml",
         ),
         commands=COMMANDS,
+        modules=_MODULES,
     )

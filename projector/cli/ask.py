@@ -9,9 +9,10 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from projector.cli import runs, start_files
-from projector.cli.layout import add_budget, searched, sizes
+from projector.cli.flags import add_command, whole
+from projector.cli.layout import BUDGET_FLAGS, searched, sizes
 from projector.cli.options import add_selection
-from projector.cli.parser import Parser, add_command, add_json, arguments, price, tokens, whole
+from projector.cli.parser import Parser
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported, collecting_into
 
@@ -22,39 +23,10 @@ if TYPE_CHECKING:
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        _run,
-        examples=(
-            "--model llama3_70b --gpu h100 --gpus 64 --seq 32k",
-            "--model llama3.1_8b --gpu h100,mi355x --gpus min --budget 1",
-        ),
-    )
-    add_selection(parser)
-    parser.usage = "%(prog)s --model NAME|FILE --gpu NAME[,NAME…]\n    [--gpus N|min] [flags]"
-    for action in arguments(parser):
-        if action.dest == "gpus":
-            action.type, action.help = (
-                _gpus,
-                "GPUs of the run; min: the fewest on which it fits; default: what the file says, else min",
-            )
-        if action.dest == "gpu":
-            action.help = (
-                "the usual cluster of a GPU (mi355x, h100) or a YAML file of one; several with commas, side by side"
-            )
-    runs.add_runs(parser.add_argument_group("what was measured"))
-    group = parser.add_argument_group("what is asked")
-    group.add_argument("--fewest-gpus", dest="gpus", action="store_const", const="min", help="as --gpus min")
-    group.add_argument("--tokens", type=tokens, metavar="N", help="of the whole run; default: 20 per parameter in use")
-    within = (
-        "the fewest GPUs, in powers of two of hosts, on which the whole run is expected to take these days (30), to end "
-        "until a day (2027-05-01), a step to take seconds (2.5s), or tokens to be trained on at a rate (1.2e6/s)"
-    )
-    group.add_argument("--within", type=_goal, metavar="GOAL", help=within)
-    group.add_argument("--price", type=price, metavar="X|FILE", help="of a GPU-hour, as projector plan has it")
-    add_budget(group)
-    start_files.add_write(group)
-    add_json(group)
+    gpu = "the usual cluster of a GPU (mi355x, h100) or a YAML file of one; several with commas, side by side"
+    gpus = "GPUs of the run; min: the fewest on which it fits; default: what the file says, else min"
+    add_selection(parser, {"--gpu": {"help": gpu}, "--gpus": {"type": _gpus, "help": gpus}})
+    add_command(parser, _run, {**runs.FLAGS, **BUDGET_FLAGS, **start_files.FLAGS, "goal": _goal})
 
 
 def _goal(text: str) -> tuple[float, str]:

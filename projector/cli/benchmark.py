@@ -6,9 +6,10 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from projector.cli.live import add_live, first_rank_prints
-from projector.cli.parser import Parser, add_command, add_json
-from projector.cli.record import add_device, warn
+from projector.cli.flags import add_command
+from projector.cli.live import first_rank_prints
+from projector.cli.parser import Parser
+from projector.cli.record import warn
 from projector.errors import InputError, Problem, raise_all
 
 if TYPE_CHECKING:
@@ -20,26 +21,7 @@ if TYPE_CHECKING:
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        _run,
-        examples=(
-            "--config examples/mixtral_8x22b_mi355x.yaml --cluster mi355x",
-            "--config examples/mixtral_8x22b_mi355x.yaml --cluster mi355x --save-benchmark times.json --json",
-        ),
-    )
-    parser.add_argument("--config", "--exp", required=True, metavar="FILE", help="as for performance")
-    parser.add_argument(
-        "--cluster", metavar="NAME|FILE", help="what describes this device; default: the catalogue's entry for it"
-    )
-    add_device(parser)
-    add_live(parser)
-    parser.add_argument(
-        "--memory",
-        action="store_true",
-        help="activations as counted while layers ran, beside the projected ones, and the peak of the whole run with them",
-    )
-    add_json(parser)
+    add_command(parser, _run)
 
 
 def _run(options: argparse.Namespace) -> None:

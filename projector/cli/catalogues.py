@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from projector.cli import as_json
-from projector.cli.parser import Parser, add_command, add_json
+from projector.cli.flags import add_command
+from projector.cli.parser import Parser
 from projector.errors import InputError, Problem, nearest
 from projector.io.table import NONE, Column, Table
 from projector.io.terminal import show
@@ -21,16 +22,7 @@ _PEAKS = ("bf16", "fp8", "fp4")
 
 def register(parser: Parser) -> None:
     """Adds the arguments of one of the four commands to ``parser``, whose program ends with the name of the command."""
-    command, examples = _COMMANDS[parser.prog.split()[-1]]
-    add_command(parser, command, examples=examples)
-    parser.add_argument(
-        "pattern",
-        nargs="?",
-        default="*",
-        metavar="PATTERN",
-        help="those whose name has this in it, or matches it with its *",
-    )
-    add_json(parser)
+    add_command(parser, _COMMANDS[parser.prog.split()[-1]])
 
 
 def _chosen(options: argparse.Namespace, what: str, names: Sequence[str]) -> list[str]:
@@ -158,9 +150,4 @@ def _frameworks(options: argparse.Namespace) -> None:
     show([Table(title=f"{len(chosen)} frameworks", columns=columns, rows=tuple(rows))])
 
 
-_COMMANDS = {
-    "models": (_models, ("deepseek", "'qwen3*' --json")),
-    "gpus": (_gpus, ("", "mi3 --json")),
-    "clusters": (_clusters, ("", "h100 --json")),
-    "frameworks": (_frameworks, ("", "megatron --json")),
-}
+_COMMANDS = {"models": _models, "gpus": _gpus, "clusters": _clusters, "frameworks": _frameworks}

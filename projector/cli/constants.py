@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from projector.cli import as_json
-from projector.cli.parser import Parser, add_command, add_json
+from projector.cli.flags import add_command
+from projector.cli.parser import Parser
 from projector.errors import InputError, Problem, nearest
 from projector.io.table import Line
 from projector.io.terminal import show
@@ -24,15 +25,8 @@ _INDENT = "    "
 
 
 def register(parser: Parser) -> None:
-    add_command(parser, _constants, examples=("step", "gemm.loop --kind fitted --json"))
-    parser.add_argument(
-        "pattern", nargs="?", default="*", metavar="PATTERN", help="only these: step, 'efficiency.mi3*'"
-    )
-    parser.add_argument(
-        "--kind", choices=KINDS, metavar="KIND", help=f"only constants of this kind: {', '.join(KINDS)}"
-    )
-    parser.add_argument("--scored", action="store_true", help="only those chosen while looking at runs that are scored")
-    add_json(parser)
+    kinds = {"choices": KINDS, "help": f"only constants of this kind: {', '.join(KINDS)}"}
+    add_command(parser, _constants, {"--kind": kinds})
 
 
 def _constants(options: argparse.Namespace) -> None:

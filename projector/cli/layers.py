@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from projector.cli.flags import add_command
 from projector.cli.options import add_selection
-from projector.cli.parser import Parser, add_command, add_json
+from projector.cli.parser import Parser
 
 if TYPE_CHECKING:
     from projector.io.table import Line, Table
@@ -17,19 +18,8 @@ _TITLES = {"forward": "fwd", "recompute": "again", "input": "dgrad", "weight": "
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        _run,
-        examples=(
-            "--model llama3.1_8b --gpu h100 --gpus 64 --tp 2 --mbs 1 --gbs 512 --seq-length 8192",
-            "--config examples/deepseek_v3_h100.yaml --modules",
-        ),
-    )
     add_selection(parser)
-    group = parser.add_argument_group("what comes out")
-    group.add_argument("--modules", action="store_true", help="operators of one module as one row")
-    group.add_argument("--csv", metavar="FILE", help="every operator as a line: seconds, bytes and FLOP")
-    add_json(group)
+    add_command(parser, _run)
 
 
 def _run(options: argparse.Namespace) -> None:

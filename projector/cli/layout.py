@@ -16,23 +16,11 @@ if TYPE_CHECKING:
 #: Who says one of these has a layout in mind.
 _LAYOUT = frozenset(("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "data_parallel_sharding"))
 
+
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)(s|min|p)?")
 
 MOST = 16_384  # GPUs that --gpus min tries
 _BYTES = 6  # of a parameter that a GPU holds at the least: weights and gradients of 16 bits, a moment of 8 or two
-
-
-def add_budget(group: Any) -> None:
-    """Adds the flags that say how long a search may take, and on how many cores it works."""
-    from projector.cli.parser import whole
-
-    words = (
-        "CPU seconds (8, 5min) or projections (500p) after which the search stops and says how far the best can be off; "
-        f"0: at the first that fits; none: go on until no other is better; default: {BUDGET:g}"
-    )
-    group.add_argument("--budget", type=budget, default=f"{BUDGET:g}", metavar="S", help=words)
-    words = "processes that search side by side, each for the seconds of --budget; default: one a core"
-    group.add_argument("--jobs", type=whole(1, 1024), metavar="N", help=words)
 
 
 def budget(text: str) -> dict[str, Any]:
@@ -46,6 +34,10 @@ def budget(text: str) -> dict[str, Any]:
     if match[2] == "p":
         return {"projections": int(float(match[1]))}
     return {"seconds": float(match[1]) * (60 if match[2] == "min" else 1)}
+
+
+#: What the table of flags does not know of how long a search may take.
+BUDGET_FLAGS = {"budget": budget, "--budget": {"default": f"{BUDGET:g}"}}
 
 
 def jobs(options: argparse.Namespace) -> int:

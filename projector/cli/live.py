@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from projector.benchmark.launcher import first
-from projector.cli.parser import quantity, whole
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 
 if TYPE_CHECKING:
@@ -24,49 +23,8 @@ if TYPE_CHECKING:
     from projector.projection import Projection
     from projector.workload.workload import Workload
 
-_BUDGET = 2.0
 _NOTHING = 1e-9  # seconds
 _MIB, _GIB = 2.0**20, 2.0**30
-
-
-def add_live(parser: Any) -> None:
-    """Adds the flags that say whose layers are timed and where the times are kept."""
-    parser.set_defaults(timed=None)
-    files = parser.add_mutually_exclusive_group()
-    files.add_argument(
-        "--save-benchmark",
-        "--save-profiling",
-        metavar="FILE",
-        help="time layers on the device at hand, and keep the times in FILE",
-    )
-    files.add_argument(
-        "--load-benchmark",
-        "--compute-baseline",
-        metavar="FILE",
-        help="use the times of FILE, for any number of layers, stages, samples and GPUs around the same layers of one rank; "
-        "those of other layers, another device, schema or major version of torch are refused",
-    )
-    parser.add_argument(
-        "--benchmark-gpus",
-        type=whole(1, 4096),
-        metavar="N",
-        help="devices that time layers at once, where they are timed; the run is shrunk to them; default: all at hand",
-    )
-    parser.add_argument(
-        "--layers",
-        default="auto",
-        metavar="NAME",
-        help="whose layers are timed: torch, megatron (Megatron-Core and Transformer Engine), "
-        "torchtitan (0.2), transformers:config.json (Hugging Face), auto, or package.module:function; default: auto, "
-        "Megatron-Core's on a GPU where they are installed and run",
-    )
-    parser.add_argument(
-        "--budget",
-        type=quantity("s", 0.05, 3600),
-        default=_BUDGET,
-        metavar="S",
-        help=f"seconds spent on each thing that is timed; default: {_BUDGET:g}",
-    )
 
 
 @contextmanager

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from projector.cli.parser import Parser, add_command, quantity
+from projector.cli.flags import add_command
+from projector.cli.parser import Parser
 
 
 def register(parser: Parser) -> None:
-    add_command(parser, _run, examples=("", "--json"))
-    add = parser.add_argument
-    add(
-        "--seconds",
-        type=quantity("seconds", 1, 3600),
-        default=120.0,
-        metavar="S",
-        help="an answer may take; default: 120",
-    )
-    add("--json", action="store_true", help="serve nothing: print how clients are told of this server")
+    add_command(parser, _run)
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from projector.cli.live import add_live, first_rank_prints
-from projector.cli.options import add_selection, add_strict
-from projector.cli.parser import Parser, add_command, add_json, quantity, whole
+from projector.cli.flags import add_command
+from projector.cli.live import first_rank_prints
+from projector.cli.options import add_selection
+from projector.cli.parser import Parser
 
 if TYPE_CHECKING:
     from projector.io.table import Line
@@ -16,37 +17,8 @@ if TYPE_CHECKING:
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        _run,
-        examples=(
-            "--config examples/deepseek_v3_h100.yaml",
-            "--config examples/mixtral_8x22b_mi355x.yaml --gpu mi300x micro_batch_size=1",
-        ),
-    )
     add_selection(parser)
-    group = parser.add_argument_group("how, and what comes out")
-    group.add_argument(
-        "--memory-mode",
-        choices=("simulate", "benchmark", "both"),
-        help="activations from models, or counted while layers run on the device at hand, beside those of models; default: "
-        "benchmark with --save-benchmark or --load-benchmark, else simulate",
-    )
-    add_live(group)
-    add_margin(group)
-    add_strict(group)
-    group.add_argument("--draw", metavar="FILE", help="peaks and course of a step: .png, .svg or .pdf by its ending")
-    group.add_argument("--width", type=whole(50, 400), metavar="COLUMNS", help="of the sketch; default: the terminal")
-    add_json(group)
-
-
-def add_margin(parser: Any) -> None:
-    parser.add_argument(
-        "--memory-safety-margin",
-        type=quantity("share", 0, 0.9),
-        metavar="X",
-        help="also the verdict of a run that needs so much more than is projected (0.05: 5 %%)",
-    )
+    add_command(parser, _run)
 
 
 def with_margin(options: argparse.Namespace, plan: MemoryPlan) -> tuple[Line, ...]:

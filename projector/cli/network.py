@@ -10,7 +10,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from projector.cli import as_json
-from projector.cli.parser import Parser, add_command, add_json
+from projector.cli.flags import add_command
+from projector.cli.parser import Parser
 from projector.errors import InputError, Problem
 from projector.io.table import NONE, Column, Line, Table, figure, percent, table_of, text, values
 
@@ -24,36 +25,7 @@ if TYPE_CHECKING:
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        _run,
-        examples=(
-            "examples/nccl_tests_perlmutter.txt --cluster a100_sxm_40gb_slingshot4 --out my_cluster.yaml",
-            "examples/nccl_tests_perlmutter.txt --cluster a100_sxm_40gb_slingshot4 --json",
-        ),
-    )
-    parser.add_argument(
-        "files",
-        nargs="+",
-        type=Path,
-        metavar="FILE",
-        help="output of all_reduce_perf, all_gather_perf, reduce_scatter_perf, alltoall_perf, … "
-        "inside a node or between nodes, or a report of Primus' preflight; a file may hold several",
-    )
-    parser.add_argument(
-        "--cluster",
-        metavar="NAME|FILE",
-        help="whose lines they ran on; default: the usual cluster of the GPU they name",
-    )
-    parser.add_argument(
-        "--on",
-        type=_hosts,
-        metavar="HOSTSxGPUS",
-        help="ranks of tests that list none, such as 2x8: eight on each of two hosts",
-    )
-    parser.add_argument("--name", metavar="NAME", help="name of the new cluster; default: that of --out")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the cluster file")
-    add_json(parser)
+    add_command(parser, _run, {"hosts": _hosts})
 
 
 def _hosts(text: str) -> tuple[int, int]:

@@ -9,13 +9,12 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 from projector import __version__
 from projector.errors import InputError, Problem
-
-if TYPE_CHECKING:
-    from projector.plan.price import Price
 
 SHELLS = ("bash", "zsh", "fish")
 _FILES = ("FILE", "PATH", "RUN", "RESULTS", "SUITE", "SPEC", "TABLE.csv")
@@ -41,18 +40,8 @@ _SHAPES = (
 )
 
 
-class Command(NamedTuple):
-    """A command of a program. ``group``: the heading under which help lists it (:data:`GROUPS`; empty: only with
-    ``--help-all``). ``module``: the file of the package that has the command, where that is not its name; its function
-    ``register`` adds the flags to the command's parser."""
-
-    name: str
-    about: str
-    group: str = ""
-    module: str = ""
-
-
-GROUPS = ("ask", "check", "make")
+#: What each command is about, by the heading under which help lists it; those under an empty one only with ``--help-all``.
+Commands = Mapping[str, Mapping[str, str]]
 _FURTHER = "further, for who works on the models"
 _WIDTH = 80  # columns that help takes at the most
 
@@ -90,7 +79,8 @@ class Parser(argparse.ArgumentParser):
     """Parses as argparse does, and reports a mistake in one line, without a block of usage in front of what is wrong."""
 
     examples: Sequence[str] = ()
-    commands: Sequence[Command] = ()
+    commands: Commands = {}
+    table: Path = Path(__file__).with_name("flags.yaml")  # of the flags of all commands of the program
     fill: Callable[[Parser], object] | None = None
 
     def filled(self) -> Parser:
@@ -120,15 +110,13 @@ class Parser(argparse.ArgumentParser):
         return head + (text.replace("\noptions:", f"\n{listed}options:", 1) if listed else text)
 
     def _listed(self, further: bool) -> Iterator[str]:
-        for group in (*GROUPS, *(("",) if further else ())):
-            commands = [each for each in self.commands if each.group == group]
-            if commands:
+        for group, commands in self.commands.items():
+            if group or further:
                 yield f"{group or _FURTHER}:\n"
-                yield from (
-                    textwrap.fill(each.about, _WIDTH, initial_indent=f"  {each.name:<12}", subsequent_indent=" " * 14)
-                    + "\n"
-                    for each in commands
-                )
+                for name, about in commands.items():
+                    yield (
+                        textwrap.fill(about, _WIDTH, initial_indent=f"  {name:<12}", subsequent_indent=" " * 14) + "\n"
+                    )
                 yield "\n"
 
 
@@ -154,9 +142,16 @@ def wrapped(words: Sequence[str], margin: str = "    ") -> list[str]:
 
 
 def program(
-    package: str, description: str, exits: str, *, examples: Sequence[str], commands: Sequence[Command]
+    package: str,
+    description: str,
+    exits: str,
+    *,
+    examples: Sequence[str],
+    commands: Commands,
+    modules: Mapping[str, str] = MappingProxyType({}),
 ) -> argparse.ArgumentParser:
-    """Returns the parser of a program, whose commands are files of ``package.cli``. ``exits``: further exit codes."""
+    """Returns the parser of a program. A command is a file of ``package.cli`` whose function ``register`` adds its flags;
+    ``modules``: the files of commands that have another name. ``exits``: further exit codes."""
     epilog = f"Exit code 0; {exits}2 when the input is wrong, with every mistake on its own line."
     parser = Parser(prog=package, description=description, epilog=epilog, allow_abbrev=False, formatter_class=Shown)
     parser.examples, parser.commands, parser.usage = examples, commands, f"{package} COMMAND [flags]"
@@ -164,19 +159,12 @@ def program(
     parser.add_argument("--completion", action=Completion, help=Completion.HELP)
     parser.add_argument("--version", action="version", version=f"{package} {__version__}")
     subparsers = parser.add_subparsers(prog=package, required=True, metavar="COMMAND", help=argparse.SUPPRESS)
-    for name, about, _, module in commands:
-        place = f"{package}.cli.{module or name.replace('-', '_')}"
+    for name, about in (each for group in commands.values() for each in group.items()):
+        place = f"{package}.cli.{modules.get(name, name.replace('-', '_'))}"
         command = subparsers.add_parser(name, help=about, description=about, allow_abbrev=False, formatter_class=Shown)
+        command.table = Path(import_module(f"{package}.cli").__file__ or "").with_name("flags.yaml")
         command.fill = lambda parser, place=place: import_module(place).register(parser)
     return parser
-
-
-def add_command(
-    parser: Parser, command: Callable[[argparse.Namespace], object], *, examples: Sequence[str] = ()
-) -> None:
-    """Makes the namespace of a command's ``parser`` carry the function to call (``command``) and its flags (``options``)."""
-    parser.examples = tuple(examples)
-    parser.set_defaults(command=command, options=parser.flags)
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
@@ -222,62 +210,6 @@ def _take_changes(parsed: argparse.Namespace, rest: Sequence[str]) -> list[str]:
         return list(rest)
     parsed.changes = tuple(word for word in rest if _CHANGE.match(word))
     return [word for word in rest if not _CHANGE.match(word)]
-
-
-def whole(least: int, most: int | None = None) -> Callable[[str], int]:
-    """Returns a reader of whole numbers within bounds, for argparse."""
-    words = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
-
-    def read(text: str) -> int:
-        number = int(text) if text.strip().lstrip("+").isdecimal() and len(text) < 20 else least - 1
-        if number < least or (most is not None and number > most):
-            raise argparse.ArgumentTypeError(f"found {text!r}, expected {words}")
-        return number
-
-    return read
-
-
-def quantity(unit: str, low: float, high: float) -> Callable[[str], float]:
-    """Returns a reader of a number of ``unit``, for argparse, within bounds that tell it from a number of another unit."""
-
-    def read(text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = float("nan")
-        if not low <= number <= high:
-            raise argparse.ArgumentTypeError(f"found {text!r}, expected a number of {unit} from {low:g} to {high:g}")
-        return number
-
-    return read
-
-
-def tokens(text: str) -> float:
-    """Reads ``15T``, ``300B`` or ``14.8e12``, for argparse."""
-    from projector.workload import amounts
-
-    number = amounts.tokens(text)
-    if number is None:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected {amounts.TOKENS}")
-    return number
-
-
-def price(text: str) -> Price:
-    """Reads the price of a GPU-hour, a number or a file, for argparse, with every mistake of a file."""
-    from projector.plan.price import read_price
-
-    try:
-        return read_price(text)
-    except InputError as error:
-        if all(problem.where == "--price" for problem in error.problems):
-            expected = error.problems[0].expected
-            raise argparse.ArgumentTypeError(f"found {text!r}, expected {expected}") from None
-        raise argparse.ArgumentTypeError("; ".join(error.lines())) from None  # argparse hides any other ValueError
-
-
-def add_json(parser: Any) -> None:
-    """Adds ``--json`` to a parser or to one of its groups."""
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout instead of tables")
 
 
 def _mistake(message: str) -> str:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from projector.cli import memory as held
 from projector.cli import runs, slow, start_files
-from projector.cli.live import add_live, asked, first_rank_prints, kept
-from projector.cli.options import add_selection, add_strict
-from projector.cli.parser import Parser, add_command, add_json, whole
+from projector.cli.flags import add_command
+from projector.cli.live import asked, first_rank_prints, kept
+from projector.cli.options import add_selection
+from projector.cli.parser import Parser
 from projector.dataclass import dataclass
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 
@@ -45,42 +46,11 @@ class Projections:
 
 def register(parser: Parser) -> None:
     """Adds the arguments of ``performance`` to ``parser``, or of ``both``, which also shows what ``memory`` does."""
-    both = parser.prog.endswith(" both")
-    add_command(
-        parser,
-        _run,
-        examples=(
-            "--model llama3.1_8b --gpu h100 --gpus 64 --tp 2 --micro-batch-size 1 --global-batch-size 512 --seq-length 8192",
-            "--config examples/deepseek_v3_h100.yaml --pp 8 --vpp 4 --json",
-        ),
-    )
     add_selection(parser)
-    group = parser.add_argument_group("how, and what comes out")
-    group.add_argument(
-        "--profiling-mode",
-        choices=(SIMULATE, BENCHMARK, BOTH),
-        help="kernels from models, measured tables of this GPU, or both; default: simulate (--benchmark-gpus: benchmark)",
-    )
-    add_live(group)
-    add_json(group)
+    both = parser.prog.endswith(" both")
+    known = {**runs.FLAGS, **start_files.FLAGS} | ({} if both else {"+margin": lambda _: None})
+    add_command(parser, _run, known)
     parser.set_defaults(both=both, memory_safety_margin=None)
-    if both:
-        held.add_margin(group)
-    group.add_argument(
-        "--explore",
-        action="store_true",
-        help="what each change of layout, schedule, recompute, precision, experts or batch would gain",
-    )
-    group.add_argument(
-        "--communication", action="store_true", help="every collective: group, algorithm, size, count, time"
-    )
-    group.add_argument("--sub-target-nodes", type=whole(1), metavar="N", help="weak-scaling efficiency from N hosts")
-    group.add_argument("--mfu", action="store_true", help="MFU by each published formula, side by side")
-    add_strict(group)
-    slow.add_slow(group)
-    runs.add_runs(group)
-    start_files.add_write(group)
-    group.add_argument("--trace", metavar="FILE", help="write the pipeline's timeline, for ui.perfetto.dev")
 
 
 def _run(options: argparse.Namespace) -> None:

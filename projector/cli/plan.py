@@ -5,44 +5,15 @@ from __future__ import annotations
 import argparse
 
 from projector.cli import runs
-from projector.cli.options import add_selection, add_strict
-from projector.cli.parser import Parser, add_command, add_json, price, tokens, whole
+from projector.cli.flags import add_command
+from projector.cli.options import add_selection
+from projector.cli.parser import Parser
 from projector.errors import InputError, Problem
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        _run,
-        examples=(
-            "--config examples/deepseek_v3_h800.yaml --tokens 14.8T",
-            "--model llama3.1_8b --gpu h100 --gpus 256 --tp 4 --mbs 1 --gbs 512 --seq-length 8192 "
-            "--data-parallel-sharding optim --tokens 15T --price 2.5",
-        ),
-    )
     add_selection(parser)
-    runs.add_runs(parser.add_argument_group("what was measured"))
-    group = parser.add_argument_group("what is planned")
-    add = group.add_argument
-    add("--tokens", type=tokens, required=True, metavar="N", help="tokens of the whole run: 15T, 300B, 14.8e12")
-    add(
-        "--price",
-        type=price,
-        metavar="X|FILE",
-        help="of a GPU-hour, of each GPU (h100=2,mi300x=1.8), or a YAML file with price_per_gpu_hour, price_by_gpu, "
-        "energy_price_per_kwh (value, low, high), currency and source; no price is invented",
-    )
-    add(
-        "--assume",
-        action="append",
-        default=[],
-        metavar="KEY=V[,LOW,HIGH]",
-        help="another value of an assumption, with its range (without: certain): failures_per_node_day, checkpoint_s, "
-        "restart_s, run_over_steps, power_share, server_over_boards, pue; may be given again",
-    )
-    add("--seed", type=whole(0), default=0, metavar="N", help="of the simulation and of the intervals; default: 0")
-    add_strict(group)
-    add_json(group)
+    add_command(parser, _run, runs.FLAGS)
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from projector.cli import as_json
+from projector.cli.flags import add_command
 from projector.cli.live import first_rank_prints
-from projector.cli.parser import Parser, add_command, add_json, whole
-from projector.cli.record import add_timing, stopwatch, warn
+from projector.cli.parser import Parser
+from projector.cli.record import stopwatch, warn
 from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -26,19 +27,7 @@ _BUDGET = 1.0  # seconds for each size
 
 
 def register(parser: Parser) -> None:
-    add_command(parser, _run, examples=("", "--device cpu --out hardware --json"))
-    add_timing(parser)
-    parser.add_argument(
-        "--largest", type=whole(64, 65536), metavar="N", help="edge of the largest product; default: 8192, CPU 2048"
-    )
-    parser.add_argument("--name", metavar="NAME", help="name of the entry; default: the catalogue's, else the driver's")
-    parser.add_argument(
-        "--collectives",
-        action=argparse.BooleanOptionalAction,
-        help="time collectives between devices (processes on a CPU), too; default: where there are two GPUs or more",
-    )
-    parser.add_argument("--out", default="hardware", metavar="DIR", help="where the files go; default: hardware")
-    add_json(parser)
+    add_command(parser, _run)
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -8,11 +8,12 @@ import statistics
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from projector.cli import as_json
+from projector.cli.flags import add_command
 from projector.cli.live import first_rank_prints
-from projector.cli.parser import Parser, add_command, add_json, quantity, whole
+from projector.cli.parser import Parser
 from projector.kernels.tables import KINDS
 
 if TYPE_CHECKING:
@@ -29,73 +30,14 @@ _BUDGET = 0.5  # seconds for each size of a collective
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        _run,
-        examples=(
-            "--suite suites/scaling.yaml --device cpu --limit 2 --dry-run",
-            "--config examples/deepseek_v3_h100.yaml --device cpu --limit 2 --dry-run --json",
-        ),
-    )
-    what = parser.add_argument_group("which kernels")
-    what.add_argument(
-        "--kinds",
-        nargs="+",
-        choices=(*KINDS, COLLECTIVES),
-        metavar="KIND",
-        default=list(KINDS),
-        help=f"{', '.join((*KINDS, COLLECTIVES))}; default: all kernels; collectives join the devices here, or as many "
-        "processes as there are cores",
-    )
-    what.add_argument(
-        "--largest-message",
-        type=whole(1024, 2**34),
-        default=2**26,
-        metavar="BYTES",
-        help="of the collectives; default: 67108864",
-    )
-    source = what.add_mutually_exclusive_group()
-    source.add_argument("--config", metavar="FILE", help="the kernels of one configuration, as for performance")
-    source.add_argument("--suite", nargs="+", metavar="FILE", help="the kernels of every run of these suites")
-    source.add_argument("--shapes", metavar="FILE", help="a CSV file with the shape columns of a kernel table")
-    what.add_argument("--limit", type=whole(1), metavar="N", help="at most N a kind, spread from small to large")
-    what.add_argument("--dry-run", action="store_true", help="say what would be timed, and time nothing")
-    add_timing(parser)
-    parser.add_argument(
-        "--longest",
-        type=quantity("s", 1e-6, 1e4),
-        default=5.0,
-        metavar="S",
-        help="skip kernels that would take longer by the rates seen so far; default: 5",
-    )
-    parser.add_argument("--out", metavar="DIR", help="folder of the tables; default: measured/kernels/<gpu>")
-    add_json(parser)
-
-
-def add_device(parser: argparse.ArgumentParser) -> Any:
-    """Adds the flags that say on what kernels are timed, and returns their group."""
-    group = parser.add_argument_group("on what, and how")
-    group.add_argument("--device", metavar="NAME", help="cuda, cuda:N, rocm or cpu; default: a GPU where there is one")
-    group.add_argument("--threads", type=whole(1, 4096), metavar="N", help="of a CPU; default: one a core")
-    return group
-
-
-def add_timing(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that say on what and how kernels are timed."""
-    group = add_device(parser)
-    group.add_argument(
-        "--samples", type=whole(3, 10_000), default=11, metavar="N", help="runs of a kernel; default: 11"
-    )
-    group.add_argument(
-        "--flush",
-        action=argparse.BooleanOptionalAction,
-        help="write over the caches before every run; default: on a GPU yes, as operands of a training step come from "
-        "memory there; on a CPU no, where what one kernel writes is still in the cache of the next",
-    )
+    kinds = (*KINDS, COLLECTIVES)
+    text = "default: all kernels; collectives join the devices here, or as many processes as there are cores"
+    choice = {"choices": kinds, "default": list(KINDS), "help": f"{', '.join(kinds)}; {text}"}
+    add_command(parser, _run, {"--kinds": choice})
 
 
 def stopwatch(device: Device, options: argparse.Namespace) -> Stopwatch:
-    """Returns the stopwatch that the flags of :func:`add_timing` describe."""
+    """Returns the stopwatch that the flags ``+timing`` describe."""
     from projector.benchmark.stopwatch import Stopwatch
 
     flush = device.type == "cuda" if options.flush is None else options.flush

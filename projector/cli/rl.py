@@ -6,8 +6,9 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from projector.cli.options import add_selection, add_strict
-from projector.cli.parser import Parser, add_command, add_json, quantity, whole
+from projector.cli.flags import add_command
+from projector.cli.options import add_selection
+from projector.cli.parser import Parser
 from projector.errors import InputError, Problem, raise_all
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from projector.io.table import Line, Table
     from projector.plan.rl import RlStep
 
-_MOST = 10_000_000
 _SOURCES = {
     "generation": "the rate that was given",
     "log-probabilities": "a forward of every answer",
@@ -30,38 +30,8 @@ _SOURCES = {
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        _run,
-        examples=(
-            "--model qwen3_8b --gpu h100 --gpus 16 --tp 2 --mbs 1 --data-parallel-sharding optim "
-            "--recompute-granularity full --prompts 256 --samples 8 --prompt-length 1024 --response-length 7168 "
-            "--rollout-rate 2500",
-            "--config examples/deepseek_v3_h100.yaml --prompts 512 --samples 16 --prompt-length 1024 --response-length 3072 "
-            "--rollout-rate 800 --rollout-gpus 512 --ahead",
-        ),
-    )
     add_selection(parser)
-    group = parser.add_argument_group("what is generated")
-    add, number = group.add_argument, whole(1, _MOST)
-    add("--prompts", type=number, required=True, metavar="N", help="prompts of a step")
-    add("--samples", type=number, required=True, metavar="N", help="answers to each of them (the group of GRPO)")
-    add("--prompt-length", type=number, required=True, metavar="N", help="tokens of a prompt, their mean")
-    add("--response-length", type=number, required=True, metavar="N", help="tokens of an answer, their mean")
-    rate = "tokens/s that one generating GPU reaches with its engine and batch: measured, never projected here"
-    add("--rollout-rate", type=quantity("tokens/s", 1, 1e6), required=True, metavar="X", help=rate)
-    apart = "GPUs that generate and do not train; default: those that train, in turns"
-    add("--rollout-gpus", type=number, metavar="N", help=apart)
-    add(
-        "--ahead",
-        action="store_true",
-        help="they generate for the next step while this one trains (one step off policy)",
-    )
-    add("--updates", type=number, default=1, metavar="N", help="optimizer steps on the answers; default: 1")
-    add("--no-reference", action="store_true", help="no frozen model judges the answers (a KL term of weight 0)")
-    add("--critic", action="store_true", help="PPO: a value model of the same size judges them and is trained, in turn")
-    add_strict(group)
-    add_json(group)
+    add_command(parser, _run)
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from projector.cli import evidence
 from projector.cli.options import selection
-from projector.cli.parser import parse, quantity
+from projector.cli.parser import parse
 from projector.dataclass import dataclass
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported, raise_all
 from projector.hardware import catalogue
@@ -67,35 +67,8 @@ class OwnRuns:
         return replace(case, known=Knowledge(runs=self.runs)) if self.measured else case
 
 
-def add_runs(parser: Any) -> None:
-    """Adds the flags that name measured runs to a parser or to one of its groups."""
-    parser.add_argument(
-        "--anchor",
-        action=_Anchor,
-        dest="anchors",
-        default=(),
-        metavar="FILE",
-        help="a run of your own that was measured, a training log or any file that --config takes: what to expect is told "
-        "from it; may be given again. Without --config and --model the first is the target, with the flags applied, which "
-        "say of all what files leave open; a log without a configuration (W&B, TensorBoard) is of --config",
-    )
-    parser.add_argument(
-        "--anchor-step",
-        action=_Anchor,
-        dest="anchors",
-        default=(),
-        type=quantity("seconds", 1e-6, 1e6),
-        metavar="SECONDS",
-        help="measured time of one optimizer step of the --anchor beside it, where its file does not tell it",
-    )
-    parser.add_argument(
-        "--runs",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="FILE",
-        help="tables (YAML, JSON, CSV) and logs of any number of measured runs of your own: all of them teach",
-    )
+#: What the table of flags does not know of those that name measured runs.
+FLAGS = {"anchor": _Anchor, "--anchor": {"default": ()}, "--anchor-step": {"default": ()}}
 
 
 def prepare(options: argparse.Namespace) -> None:

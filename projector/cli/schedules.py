@@ -6,37 +6,17 @@ import argparse
 import shutil
 from typing import TYPE_CHECKING
 
+from projector.cli.flags import add_command
 from projector.cli.options import add_selection
-from projector.cli.parser import Parser, add_command, add_json, quantity, whole
+from projector.cli.parser import Parser
 
 if TYPE_CHECKING:
     from projector.cli.comparison import Row
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        _run,
-        examples=(
-            "--config examples/deepseek_v3_h100.yaml",
-            "--model llama3.1_8b --gpu h100 --gpus 16 --pp 4 --vpp 2 --mbs 1 --gbs 64 --seq-length 4096 --json",
-        ),
-    )
     add_selection(parser)
-    group = parser.add_argument_group("what comes out")
-    group.add_argument("--draw", metavar="FILE", help="the timeline as a picture: .png, .svg or .pdf by its ending")
-    group.add_argument(
-        "--draw-best", type=whole(1, 12), default=1, metavar="N", help="the N fastest that fit, one scale"
-    )
-    group.add_argument("--trace", metavar="FILE", help="the timeline for ui.perfetto.dev")
-    group.add_argument("--width", type=whole(40, 400), metavar="COLUMNS", help="of the sketch; default: the terminal")
-    group.add_argument(
-        "--optimal",
-        type=quantity("seconds", 0.1, 3600),
-        metavar="SECONDS",
-        help="search so long for the best order of the schedule shown (small cases), and report its gap",
-    )
-    add_json(group)
+    add_command(parser, _run)
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -8,9 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from projector.cli import runs, start_files
-from projector.cli.layout import add_budget, jobs, sizes
+from projector.cli.flags import add_command
+from projector.cli.layout import BUDGET_FLAGS, jobs, sizes
 from projector.cli.options import add_selection
-from projector.cli.parser import Parser, add_command, add_json, price, quantity, whole, wrapped
+from projector.cli.parser import Parser, wrapped
 from projector.errors import InputError, Problem, raise_all
 from projector.search.page import add_pictures, pictures
 
@@ -21,50 +22,16 @@ if TYPE_CHECKING:
     from projector.search.objective import Objective
     from projector.search.space import Space
 
+_PICTURES = "pictures: time against memory, where time goes"
+
 
 def register(parser: Parser) -> None:
+    add_selection(parser)
     add_command(
         parser,
         _run,
-        examples=(
-            "--model llama3.1_8b --gpu h100 --gpus 16 --global-batch-size 128 --seq-length 4096",
-            "--config examples/deepseek_v3_h100.yaml --fix tp=1,2 --fix pp=16 --fix ep=64 --fix cp=1 --fix etp=1 --json",
-        ),
+        {**runs.FLAGS, **BUDGET_FLAGS, **start_files.FLAGS, "+pictures": partial(add_pictures, drawn=_PICTURES)},
     )
-    add_selection(parser)
-    runs.add_runs(parser.add_argument_group("what was measured"))
-    group = parser.add_argument_group("what is searched")
-    add = group.add_argument
-    fixed = "hold a field that is searched to these values; may be given again. Flags of fields hold theirs, too"
-    add("--fix", action="append", default=[], metavar="FIELD=V,…", help=fixed)
-    varied = (
-        "search a further recipe field over these values (left out: all that it may hold), or all of `precision` or "
-        "`offload` that framework and GPU have; may be given again"
-    )
-    add("--vary", action="append", default=[], metavar="FIELD[=V,…]", help=varied)
-    add("--max-gpus", type=whole(1), metavar="N", help="also fewer GPUs: hosts in powers of two up to N GPUs")
-    fewest = "the best on the fewest GPUs on which anything fits: 1, 2, 4, … up to --max-gpus (default: 16384)"
-    add("--fewest-gpus", action="store_true", help=fewest)
-    add(
-        "--objective",
-        choices=("step", "tgs", "cost", "energy", "memory"),
-        default="tgs",
-        help="seconds of a step, tokens/s/GPU, price or energy of a token, memory of the fullest rank; default: tgs",
-    )
-    add(
-        "--price",
-        type=price,
-        metavar="X|FILE",
-        help="of a GPU-hour, for cost: a number, or a file as projector plan has it",
-    )
-    margin = "share of the usable memory that stays free; default: 0"
-    add("--memory-margin", type=quantity("share", 0, 0.9), default=0.0, metavar="X", help=margin)
-    add("--top", type=whole(1, 1000), default=10, metavar="N", help="configurations to show; default: 10")
-    add_budget(group)
-    out = parser.add_argument_group("what comes out")
-    start_files.add_write(out)
-    add_pictures(out, "pictures: time against memory, where time goes")
-    add_json(out)
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -5,19 +5,13 @@ from __future__ import annotations
 import argparse
 
 from projector.cli import as_json
-from projector.cli.parser import Parser, add_command, quantity, whole
+from projector.cli.flags import add_command
+from projector.cli.parser import Parser
 from projector.errors import InputError, Problem
 
 
 def register(parser: Parser) -> None:
-    add_command(parser, _run, examples=("", "--json"))
-    add = parser.add_argument
-    add("--host", default="127.0.0.1", metavar="ADDRESS", help="default: 127.0.0.1, which only this machine reaches")
-    add("--port", type=whole(0, 65535), default=8642, metavar="N", help="default: 8642; 0: any that is free")
-    add(
-        "--seconds", type=quantity("seconds", 1, 600), default=30.0, metavar="S", help="an answer may take; default: 30"
-    )
-    add("--json", action="store_true", help="serve nothing: print the API, as OpenAPI has it")
+    add_command(parser, _run)
 
 
 def _run(options: argparse.Namespace) -> None:

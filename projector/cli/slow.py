@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from projector.card import PARTS
 from projector.errors import Problem, raise_all
@@ -18,16 +18,6 @@ if TYPE_CHECKING:
 
 _MOST = 1000.0
 _LEAST = 1e-9  # share of a step below which a part has not moved
-
-
-def add_slow(group: Any) -> None:
-    """Adds the two flags to a group of a parser."""
-    words = {
-        "--slow-rank": ("RANK=X", "if kernels of a pipeline rank take X times as long"),
-        "--slow-link": ("KIND=X", "if bytes do so over intra, inter or outer links"),
-    }
-    for flag, (metavar, help) in words.items():
-        group.add_argument(flag, action="append", default=[], metavar=metavar, help=help)
 
 
 def stated(options: argparse.Namespace) -> Stragglers | None:

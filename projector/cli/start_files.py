@@ -58,9 +58,8 @@ _ENDS = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"
 _COUNTED_AS_LAYERS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
 
 
-def add_write(group: Any) -> None:
-    kinds = f"{', '.join(NAMES)} (of --config), or a path"
-    group.add_argument("--write", action="append", default=[], metavar="KIND|FILE", help=kinds)
+#: What the table of flags does not know of ``--write``.
+FLAGS = {"--write": {"help": f"{', '.join(NAMES)} (of --config), or a path"}}
 
 
 def kind_of(word: str) -> str | None:

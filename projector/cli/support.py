@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from projector.cli.parser import Parser, add_command, add_json
+from projector.cli.flags import add_command
+from projector.cli.parser import Parser
 from projector.errors import InputError, Problem, nearest
 from projector.io.table import Line, Table, table_of, text
 
@@ -16,25 +17,11 @@ if TYPE_CHECKING:
     from projector.settle.support import Support
     from projector.workload.model import Model
 
-_ABOUT = (
-    "Whether a framework can train a model on a GPU: which types of matrix products, attention kernels, dispatchers of "
-    "tokens and pipeline schedules it has there, and since which month; and how many measured runs stand behind a "
-    "projection of it. Whether the model fits, projector ask says.\n\n"
-    "Exit code 0 with an answer, yes or no; 2 when a name is wrong."
-)
 _WORDS = {True: "yes", False: "no", None: "not known"}
 
 
 def register(parser: Parser) -> None:
-    add_command(parser, _run, examples=("deepseek_v3 h100 megatron-lm", "llama3.1_8b mi300x primus --json"))
-    parser.description = _ABOUT
-    parser.add_argument("model", metavar="MODEL", help="of projector models")
-    parser.add_argument("gpu", metavar="GPU", help="of projector gpus, or a cluster")
-    parser.add_argument("framework", metavar="FRAMEWORK", help="of projector frameworks")
-    parser.add_argument(
-        "--framework-date", default="", metavar="YYYY-MM", help="the month of the stack; default: today"
-    )
-    add_json(parser)
+    add_command(parser, _run)
 
 
 def _run(options: argparse.Namespace) -> None:

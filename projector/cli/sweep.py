@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from projector.cli import runs
-from projector.cli.parser import Parser, add_command, add_json, price, whole
+from projector.cli.flags import add_command
+from projector.cli.parser import Parser
 from projector.search.page import add_pictures, pictures
 
 if TYPE_CHECKING:
@@ -22,30 +24,8 @@ Frame = Any  # of pandas: the types of its columns are those of a file
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        _run,
-        examples=(
-            "examples/sweep/llama3_8b.yaml --out results.jsonl --plots figures",
-            "examples/sweep/llama3_8b.yaml --out results.jsonl --all-cores --json",
-        ),
-    )
-    parser.add_argument(
-        "file", metavar="FILE", help="the grid: models, systems, GPUs, recipe fields (docs: start/sweep)"
-    )
-    parser.add_argument(
-        "--out",
-        default="sweep.jsonl",
-        metavar="FILE",
-        help="results, kept as they are made: NAME.jsonl, or NAME.parquet (a folder; needs pyarrow); default: sweep.jsonl",
-    )
-    parser.add_argument("--workers", type=whole(1, 1024), default=1, metavar="N", help="processes; default: 1")
-    parser.add_argument("--all-cores", action="store_true", help="as many processes as there are cores")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler (tcp://…) in place of processes here")
-    add_pictures(parser, "figures of what the grid has, as PNG")
-    parser.add_argument("--price", type=price, metavar="X|FILE", help="of a GPU-hour, as projector plan has it")
-    runs.add_runs(parser)
-    add_json(parser)
+    drawn = partial(add_pictures, drawn="figures of what the grid has, as PNG")
+    add_command(parser, _run, {**runs.FLAGS, "+pictures": drawn})
 
 
 def _run(options: argparse.Namespace) -> None:

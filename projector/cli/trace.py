@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from projector.cli.flags import add_command
 from projector.cli.options import add_selection
-from projector.cli.parser import Parser, add_command, add_json
+from projector.cli.parser import Parser
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,18 +17,8 @@ if TYPE_CHECKING:
 
 
 def register(parser: Parser) -> None:
-    add_command(
-        parser,
-        _run,
-        examples=(
-            "--config examples/deepseek_v3_h100.yaml --out step.json",
-            "--model qwen3_8b --gpu b200 --gpus 8 --pp 4 --mbs 1 --gbs 16 --seq-length 4096",
-        ),
-    )
     add_selection(parser)
-    group = parser.add_argument_group("what comes out")
-    group.add_argument("--out", "-o", default="trace.json", metavar="FILE", help="default: trace.json")
-    add_json(group)
+    add_command(parser, _run)
 
 
 def _run(options: argparse.Namespace) -> None:
