@@ -29,7 +29,7 @@ def _chosen(options: argparse.Namespace, what: str, names: Sequence[str]) -> lis
     """Returns the names that hold or match the pattern. Raises :class:`InputError` where none does."""
     pattern = options.pattern.lower()
     wild = pattern if any(mark in pattern for mark in "*?[") else f"*{pattern}*"
-    chosen = fnmatch.filter(names, wild)
+    chosen = [name for name in names if fnmatch.fnmatchcase(name.lower(), wild)]
     if not chosen:
         raise InputError([Problem(what, "", options.pattern, nearest(options.pattern, names))])
     return chosen

@@ -42,6 +42,11 @@ def test_gpus_and_frameworks():
     assert "NVIDIA/Megatron-LM@" in out
 
 
+@pytest.mark.parametrize("name", catalogue.machine_names()[:3])
+def test_a_machine_is_listed_under_its_own_name(name):
+    assert command_line.document("projector", "clusters", name)["clusters"][0]["name"] == name
+
+
 @pytest.mark.parametrize("words", [["gpus"], ["performance", *ON_MI355X]], ids=lambda words: words[0])
 def test_starts_light(words):
     code = (
