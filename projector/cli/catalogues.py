@@ -5,17 +5,14 @@ from __future__ import annotations
 import argparse
 import fnmatch
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from projector.cli import as_json
 from projector.cli.flags import add_command
 from projector.cli.parser import Parser
 from projector.errors import InputError, Problem, nearest
-from projector.io.table import NONE, Column, Table
+from projector.io.table import NONE, Cell, at, figure, table_of, text, values
 from projector.io.terminal import show
-
-if TYPE_CHECKING:
-    from projector.hardware.types import Fabric
 
 _PEAKS = ("bf16", "fp8", "fp4")
 
@@ -25,14 +22,30 @@ def register(parser: Parser) -> None:
     add_command(parser, _COMMANDS[parser.prog.split()[-1]])
 
 
-def _chosen(options: argparse.Namespace, what: str, names: Sequence[str]) -> list[str]:
+def chosen(pattern: str, names: Sequence[str], what: str) -> list[str]:
     """Returns the names that hold or match the pattern. Raises :class:`InputError` where none does."""
-    pattern = options.pattern.lower()
-    wild = pattern if any(mark in pattern for mark in "*?[") else f"*{pattern}*"
-    chosen = [name for name in names if fnmatch.fnmatchcase(name.lower(), wild)]
-    if not chosen:
-        raise InputError([Problem(what, "", options.pattern, nearest(options.pattern, names))])
-    return chosen
+    lowered = pattern.lower()
+    wild = lowered if any(mark in lowered for mark in "*?[") else f"*{lowered}*"
+    matching = [name for name in names if fnmatch.fnmatchcase(name.lower(), wild)]
+    if not matching:
+        raise InputError([Problem(what, "", pattern, nearest(pattern, names))])
+    return matching
+
+
+def _tell(
+    options: argparse.Namespace,
+    documents: Sequence[Any],
+    columns: Sequence[Cell],
+    title: str,
+    note: str = "",
+    rows: Sequence[Any] = (),
+) -> None:
+    """Shows the documents of a catalogue as they are, or as a table of them (or of other ``rows``)."""
+    kind = title.partition(" ")[0].lower()
+    if options.json:
+        as_json.write({"command": kind, kind: documents})
+    else:
+        show([table_of(f"{len(documents)} {title}", rows or documents, columns, note)])
 
 
 def _models(options: argparse.Namespace) -> None:
@@ -40,114 +53,95 @@ def _models(options: argparse.Namespace) -> None:
     from projector.workload.parameters import count
 
     names = [name for name in zoo.names() if not zoo.is_template(name)]
-    rows, documents = [], []
-    for name in _chosen(options, "models", names):
+    documents = []
+    for name in chosen(options.pattern, names, "models"):
         model = zoo.load(name)
         counted = count(model)
-        limits = ", ".join(model.unsupported)
-        rows.append((name, _billions(counted.main), _billions(counted.active), str(model.num_layers), limits))
         sizes = {"parameters": counted.main, "active_parameters": counted.active, "num_layers": model.num_layers}
         documents.append({"name": name, **sizes, "unsupported": model.unsupported})
-    if options.json:
-        as_json.write({"command": "models", "models": documents})
-        return
-    columns = (Column("model", numeric=False), *map(Column, ("parameters", "active")), Column("layers", minor=1))
-    if any(row[-1] for row in rows):
-        columns = (*columns, Column("not projected, because of", numeric=False))
-    shown = tuple(row[: len(columns)] for row in rows)
-    show([Table(title=f"{len(rows)} models (10⁹ parameters)", columns=columns, rows=shown)])
+    refused = any(each["unsupported"] for each in documents)
+    columns = (
+        text("model", "name"),
+        figure("parameters", "parameters", _billions),
+        figure("active", "active_parameters", _billions),
+        figure("layers", "num_layers", minor=1),
+        *((text("not projected, because of", "unsupported", ", ".join),) if refused else ()),
+    )
+    _tell(options, documents, columns, "models (10⁹ parameters)")
 
 
-def _billions(parameters: int) -> str:
-    return f"{parameters / 1e9:.2f}"
+def _billions(number: float) -> str:
+    return f"{number / 1e9:.2f}"
 
 
 def _gpus(options: argparse.Namespace) -> None:
     from projector.hardware import catalogue
 
-    rows, documents = [], []
-    for name in _chosen(options, "gpus", catalogue.gpu_names()):
+    documents = []
+    for name in chosen(options.pattern, catalogue.gpu_names(), "gpus"):
         gpu = catalogue.gpu(name)
-        peaks = [f"{gpu.peak[t] / 1e12:.0f}" if t in gpu.peak else NONE for t in _PEAKS]
-        memory = (f"{gpu.memory_bytes / 2**30:.0f}", f"{gpu.memory_bandwidth / 1e9:.0f}")
-        rows.append((name, gpu.title, gpu.arch, *peaks, *memory, *_fabric(name)))
         facts = {"name": name, "title": gpu.title, "vendor": gpu.vendor, "arch": gpu.arch, "peak": gpu.peak}
         documents.append({**facts, "memory_bytes": gpu.memory_bytes, "memory_bandwidth": gpu.memory_bandwidth})
-    if options.json:
-        as_json.write({"command": "gpus", "gpus": documents})
-        return
+    clusters = {name: catalogue.cluster(name) for name in catalogue.cluster_names()}
     columns = (
-        Column("gpu", numeric=False),
-        Column("title", numeric=False, minor=4),
-        Column("architecture", numeric=False, minor=1),
-        *map(Column, ("bf16", "fp8", "fp4", "GiB", "GB/s", "node")),
-        Column("fabric in the node, GB/s", numeric=False, minor=2),
-        Column("between nodes, GB/s", numeric=False, minor=3),
+        text("gpu", "name"),
+        text("title", "title", minor=4),
+        text("architecture", "arch", minor=1),
+        *(
+            figure(kind, lambda gpu, kind=kind: gpu["peak"].get(kind), lambda rate: f"{rate / 1e12:.0f}")
+            for kind in _PEAKS
+        ),
+        figure("GiB", "memory_bytes", lambda size: f"{size / 2**30:.0f}"),
+        figure("GB/s", "memory_bandwidth", lambda rate: f"{rate / 1e9:.0f}"),
+        figure("node", lambda gpu: at(clusters.get(gpu["name"]), "gpus_per_node")),
+        text("fabric in the node, GB/s", lambda gpu: at(clusters.get(gpu["name"]), "intra"), _line_rate, minor=2),
+        text("between nodes, GB/s", lambda gpu: at(clusters.get(gpu["name"]), "inter"), _line_rate, minor=3),
     )
     note = "Dense peaks in TFLOP/s; fabric bandwidth per GPU and direction in the usual cluster of the GPU."
-    others = [name for name in catalogue.cluster_names() if name not in catalogue.gpu_names()]
+    others = [name for name in clusters if name not in catalogue.gpu_names()]
     note += f" Further clusters: {', '.join(others)}." if others else ""
-    show([Table(title=f"{len(rows)} GPUs", columns=columns, rows=tuple(rows), note=note)])
+    _tell(options, documents, columns, "GPUs", note)
 
 
-def _fabric(name: str) -> tuple[str, str, str]:
-    from projector.hardware import catalogue
-
-    if name not in catalogue.cluster_names():
-        return NONE, NONE, NONE
-    cluster = catalogue.cluster(name)
-    return str(cluster.gpus_per_node), _line_rate(cluster.intra), _line_rate(cluster.inter)
-
-
-def _line_rate(fabric: Fabric) -> str:
-    digits = 0 if fabric.bandwidth >= 1e10 else 1
-    return f"{fabric.name}, {fabric.bandwidth / 1e9:.{digits}f}"
+def _line_rate(fabric: Any) -> str:
+    """Returns name and GB/s of a fabric, or of a document of one."""
+    bandwidth = at(fabric, "bandwidth")
+    return f"{at(fabric, 'name')}, {bandwidth / 1e9:.{0 if bandwidth >= 1e10 else 1}f}"
 
 
 def _clusters(options: argparse.Namespace) -> None:
     from projector.hardware import catalogue
     from projector.hardware.catalogue import machine_names
 
-    rows, documents = [], []
-    for name in _chosen(options, "clusters", (*catalogue.cluster_names(), *machine_names())):
+    documents = []
+    for name in chosen(options.pattern, (*catalogue.cluster_names(), *machine_names()), "clusters"):
         cluster = catalogue.cluster(name)
-        sizes = (cluster.gpus_per_host, cluster.gpus_per_node)
-        rows.append((name, cluster.gpu.name, *map(str, sizes), _line_rate(cluster.intra), _line_rate(cluster.inter)))
-        fabrics = {
-            level: {"name": fabric.name, "topology": fabric.topology, "bandwidth": fabric.bandwidth}
-            for level, fabric in (("intra", cluster.intra), ("inter", cluster.inter))
-        }
-        facts = {"name": name, "gpu": cluster.gpu.name, "gpus_per_host": sizes[0], "gpus_per_node": sizes[1]}
-        documents.append({**facts, **fabrics})
-    if options.json:
-        as_json.write({"command": "clusters", "clusters": documents})
-        return
+        fabrics = {level: values(getattr(cluster, level), "name topology bandwidth") for level in ("intra", "inter")}
+        documents.append({"name": name, **values(cluster, "gpu=gpu.name gpus_per_host gpus_per_node"), **fabrics})
     columns = (
-        Column("cluster", numeric=False),
-        Column("gpu", numeric=False, minor=1),
-        *map(Column, ("host", "node")),
-        *(Column(title, numeric=False) for title in ("fabric in the node, GB/s", "between nodes, GB/s")),
+        text("cluster", "name"),
+        text("gpu", "gpu", minor=1),
+        figure("host", "gpus_per_host"),
+        figure("node", "gpus_per_node"),
+        text("fabric in the node, GB/s", "intra", _line_rate),
+        text("between nodes, GB/s", "inter", _line_rate),
     )
     note = "GPUs of a host and of a node (an NVLink domain may span hosts); bandwidth per GPU and direction."
-    show([Table(title=f"{len(rows)} clusters", columns=columns, rows=tuple(rows), note=note)])
+    _tell(options, documents, columns, "clusters", note)
 
 
 def _frameworks(options: argparse.Namespace) -> None:
     from projector import frameworks
 
-    rows, documents = [], []
-    chosen = _chosen(options, "frameworks", frameworks.names())
-    for name in chosen:
-        framework = frameworks.load(name)
-        sources = framework.sources or (NONE,)
-        rows.append((name, framework.title, sources[0]))
-        rows += [("", "", source) for source in sources[1:]]
-        documents.append({"name": name, "title": framework.title, "sources": list(framework.sources)})
-    if options.json:
-        as_json.write({"command": "frameworks", "frameworks": documents})
-        return
-    columns = tuple(Column(name, numeric=False, minor=name == "title") for name in ("framework", "title", "sources"))
-    show([Table(title=f"{len(chosen)} frameworks", columns=columns, rows=tuple(rows))])
+    names = chosen(options.pattern, frameworks.names(), "frameworks")
+    documents = [{"name": name, **values(frameworks.load(name), "title sources")} for name in names]
+    rows = [
+        ("", "", source) if place else (each["name"], each["title"], source)
+        for each in documents
+        for place, source in enumerate(each["sources"] or (NONE,))
+    ]
+    columns = (text("framework", 0), text("title", 1, minor=1), text("sources", 2))
+    _tell(options, documents, columns, "frameworks", rows=rows)
 
 
 _COMMANDS = {"models": _models, "gpus": _gpus, "clusters": _clusters, "frameworks": _frameworks}

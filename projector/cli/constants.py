@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from projector.cli import as_json
+from projector.cli.catalogues import chosen
 from projector.cli.flags import add_command
 from projector.cli.parser import Parser
-from projector.errors import InputError, Problem, nearest
 from projector.io.table import Line
 from projector.io.terminal import show
 from projector.parameter import FIELDS, KINDS
@@ -30,23 +29,20 @@ def register(parser: Parser) -> None:
 
 
 def _constants(options: argparse.Namespace) -> None:
-    chosen = _chosen(options)
+    listed = _chosen(options)
     if options.json:
-        documents = [{"name": name} | {key: getattr(each, key) for key in FIELDS} for name, each in chosen.items()]
+        documents = [{"name": name} | {key: getattr(each, key) for key in FIELDS} for name, each in listed.items()]
         as_json.write({"command": "constants", "constants": documents})
         return
-    show(_lines(chosen))
+    show(_lines(listed))
 
 
 def _chosen(options: argparse.Namespace) -> Constants:
     """Returns the constants whose name holds or matches the pattern. Raises :class:`InputError` where none does."""
     from projector.constants import every
 
-    known, pattern = every(), options.pattern.lower()
-    wild = pattern if any(mark in pattern for mark in "*?[") else f"*{pattern}*"
-    matching = {name: constant for name, constant in known.items() if fnmatchcase(name.lower(), wild)}
-    if not matching:
-        raise InputError([Problem("constants", "", options.pattern, nearest(options.pattern, list(known)))])
+    known = every()
+    matching = {name: known[name] for name in chosen(options.pattern, list(known), "constants")}
     return {
         name: constant
         for name, constant in matching.items()
@@ -54,13 +50,13 @@ def _chosen(options: argparse.Namespace) -> Constants:
     }
 
 
-def _lines(chosen: Constants) -> Iterator[Line]:
-    kinds = Counter(constant.kind for constant in chosen.values())
+def _lines(listed: Constants) -> Iterator[Line]:
+    kinds = Counter(constant.kind for constant in listed.values())
     counts = ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kinds[kind])
-    scored = sum(constant.scored for constant in chosen.values())
-    head = f"{len(chosen)} constants: {counts or 'none'}; {scored} chosen while looking at runs that are scored"
+    scored = sum(constant.scored for constant in listed.values())
+    head = f"{len(listed)} constants: {counts or 'none'}; {scored} chosen while looking at runs that are scored"
     yield Line(head, "bold")
-    for name, constant in chosen.items():
+    for name, constant in listed.items():
         yield Line("")
         yield Line(name, "bold")
         unit = "" if constant.unit == "1" else f" {constant.unit}"
