@@ -24,12 +24,8 @@ def register(parser: Parser) -> None:
     add_command(parser, _run)
 
 
+@first_rank_prints()
 def _run(options: argparse.Namespace) -> None:
-    with first_rank_prints():
-        _timed(options)
-
-
-def _timed(options: argparse.Namespace) -> None:
     from projector.benchmark.device import open_device
     from projector.benchmark.measured import restore
     from projector.benchmark.whole_step import anchored

@@ -30,12 +30,8 @@ def register(parser: Parser) -> None:
     add_command(parser, _run)
 
 
+@first_rank_prints()
 def _run(options: argparse.Namespace) -> None:
-    with first_rank_prints():
-        _probe(options)
-
-
-def _probe(options: argparse.Namespace) -> None:
     from projector.benchmark import launcher
     from projector.benchmark.device import open_device, slug
     from projector.benchmark.entry import entry

@@ -44,12 +44,8 @@ def stopwatch(device: Device, options: argparse.Namespace) -> Stopwatch:
     return Stopwatch(device, options.samples, flush)
 
 
+@first_rank_prints()
 def _run(options: argparse.Namespace) -> None:
-    with first_rank_prints():
-        _record(options)
-
-
-def _record(options: argparse.Namespace) -> None:
     from projector.benchmark import launcher
     from projector.benchmark.device import open_device
 
