@@ -75,55 +75,42 @@ def _whole_run(answer: Answer, options: argparse.Namespace) -> str:
 
 
 def _side_by_side(answers: Sequence[Answer]) -> Table:
-    work = answers[0].case.workload
+    work, cells = answers[0].case.workload, [_cells(each) for each in answers]
     names = [each.case.cluster.gpu.name for each in answers]
-    rows = zip(*(_column(each) for each in answers), strict=True)
-    titles = (
-        "GPUs",
-        "memory",
-        "GiB to spare",
-        "step s",
-        "tokens/s/GPU",
-        "90 % from",
-        "to",
-        "MFU",
-        "uncertain by",
-        "days",
-        "GPU-hours",
-        "MWh",
-        "cost",
-    )
-    columns = (Column("", numeric=False), *(Column(name, numeric=False) for name in names))
-    lines = tuple((title, *row) for title, row in zip(titles, rows, strict=True))
     return Table(
         title=f"{work.model.name}, {work.recipe.seq_length:,}-token samples, {work.framework}",
-        columns=columns,
-        rows=tuple(line for line in lines if any(cell != NONE for cell in line[1:])),
+        columns=tuple(Column(name, numeric=False) for name in ("", *names)),
+        rows=tuple(
+            (title, *(of_gpu.get(title, NONE) for of_gpu in cells))
+            for title in dict.fromkeys(title for of_gpu in cells for title in of_gpu)
+        ),
         note="Steps, speeds and days as measured runs let expect them.",
     )
 
 
-def _column(answer: Answer) -> tuple[str, ...]:
+def _cells(answer: Answer) -> dict[str, str]:
+    """Returns the figures of one GPU by their titles; those that it lacks are left out."""
     if answer.found is None:
-        return (str(answer.case.workload.gpus), "does not fit", *(NONE,) * 11)
+        return {"GPUs": str(answer.case.workload.gpus), "memory": "does not fit"}
     projection = answer.best.projection
     step = expected.expectation(answer.case, projection)
     tokens_per_step = projection.tgs * projection.step_seconds
-    tokens_per_s = [tokens_per_step / seconds for seconds in (step.middle, step.high, step.low)]
-    plan = answer.plan.forecast.middle if answer.plan else None
-    return (
-        f"{projection.resolved.workload.gpus:,}",
-        projection.memory.status,
-        f"{projection.memory.margin_bytes / 2**30:.1f}",
-        f"{step.middle:.3f}",
-        *(f"{each:,.0f}" for each in tokens_per_s),
-        percent(projection.mfu * tokens_per_s[0] / projection.tgs),
-        factor(step.half_width),
-        f"{plan.days:,.1f}" if plan else NONE,
-        f"{plan.gpu_hours:,.0f}" if plan else NONE,
-        f"{plan.mwh:,.1f}" if plan else NONE,
-        f"{plan.cost:,.0f}" if plan and plan.cost else NONE,
-    )
+    cells = {
+        "GPUs": f"{projection.resolved.workload.gpus:,}",
+        "memory": projection.memory.status,
+        "GiB to spare": f"{projection.memory.margin_bytes / 2**30:.1f}",
+        "step s": f"{step.middle:.3f}",
+        "tokens/s/GPU": f"{tokens_per_step / step.middle:,.0f}",
+        "90 % from": f"{tokens_per_step / step.high:,.0f}",
+        "to": f"{tokens_per_step / step.low:,.0f}",
+        "MFU": percent(projection.mfu * projection.step_seconds / step.middle),
+        "uncertain by": factor(step.half_width),
+    }
+    if answer.plan:
+        run = answer.plan.forecast.middle
+        cells |= {"days": f"{run.days:,.1f}", "GPU-hours": f"{run.gpu_hours:,.0f}", "MWh": f"{run.mwh:,.1f}"}
+        cells |= {"cost": f"{run.cost:,.0f}"} if run.cost else {}
+    return cells
 
 
 def as_document(answers: Sequence[Answer]) -> dict[str, Any]:
