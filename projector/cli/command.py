@@ -11,6 +11,7 @@ from projector.cli.changes import USUAL
 from projector.cli.inputs import Case, read_case
 from projector.cli.options import selection
 from projector.cli.parser import parse
+from projector.cli.read_back import words_of
 from projector.errors import InputError, Unsupported
 from projector.hardware.types import Cluster
 from projector.settle.workload import settle_checked
@@ -21,19 +22,14 @@ from projector.workload.workload import Workload
 #: What a projection depends on beside the recipe and the GPUs, by its place in the options.
 _BESIDE = (
     *("config", "configs", "model", "cluster", "gpu", "framework", "framework_date", "hardware_config"),
-    *("gemm_backend", "gpu_clock_mhz", "power_cap_watts"),
+    *("gemm_backend", "gpu_clock_mhz", "power_cap_watts", "args", "env"),
 )
 
 
 def words(case: Case, load: Workload, options: argparse.Namespace) -> list[str]:
     """Returns the words of ``projector performance`` that project ``load``, which differs from ``case`` in recipe and
     GPUs alone. Flags without which it would be the same are left out."""
-    arguments = list[str]()
-    for name in _BESIDE:
-        if (value := getattr(options, name)) is not None:
-            arguments += [f"--{name.replace('_', '-')}", str(value)]
-    arguments += [w for name in ("args", "env") if (given := getattr(options, name)) for w in (f"--{name}", *given)]
-    arguments += [*options.changes, "--gpus", str(load.gpus)]
+    arguments = [*words_of(options, _BESIDE), *options.changes, "--gpus", str(load.gpus)]
     changes = [text for text in options.set if text.startswith(("model.", "gpu.", "cluster."))]
     arguments += [word for text in changes for word in ("--set", text)]
     if not options.config:

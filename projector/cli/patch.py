@@ -14,10 +14,10 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from projector.cli.read_back import alike, differing, read_back, words_of
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload.field_facts import about_of
 from projector.workload.recipe import Recipe
@@ -30,6 +30,11 @@ Words = Mapping[str, Any]
 _ONE_BY_ONE = "a file whose words can be changed one by one"
 _PRIMUS = re.compile(r"(?m)^modules:")
 _ABSENT = object()
+#: What the file is read with beside its own words.
+_SAID = (
+    *("configs", "model", "cluster", "gpu", "framework", "framework_date", "gpus", "target_nodes"),
+    *("args", "env"),
+)
 _WIDTH, _EXPERT_WIDTH = "tensor_model_parallel_size", "expert_tensor_parallel_size"
 
 
@@ -146,30 +151,17 @@ def _with_toml_setting(text: str, key: str, value: Any) -> str:
 
 def _read(text: str, path: Path, case: Case, options: argparse.Namespace) -> Workload:
     """Returns the workload of ``text`` as our readers take it in place of ``path``, without flags of recipe fields."""
-    from tempfile import TemporaryDirectory
-
-    from projector.cli.inputs import read_case
-    from projector.cli.options import selection
-    from projector.cli.parser import parse
     from projector.intake.primus_experiment import presets_of
 
-    flags = ("configs", "model", "cluster", "gpu", "framework", "framework_date", "gpus", "target_nodes")
-    words = [w for n in flags if (v := getattr(options, n)) for w in (f"--{n.replace('_', '-')}", str(v))]
+    flags = words_of(options, _SAID)
     if not options.cluster and not options.gpu:
-        words += ["--cluster", case.cluster.name]  # of the folder in which the file lies
+        flags += ["--cluster", case.cluster.name]  # of the folder in which the file lies
     if _PRIMUS.search(text) and not options.configs and (presets := presets_of(path, os.environ)):
-        words += ["--configs", str(presets)]  # they are looked for above the file
-    for name in ("args", "env"):
-        words += [f"--{name}", *given] if (given := getattr(options, name)) else []
-    with TemporaryDirectory() as folder:
-        for neighbour in path.resolve().parent.iterdir():  # files that it names
-            if neighbour.name != path.name:
-                (Path(folder) / neighbour.name).symlink_to(neighbour)
-        (Path(folder) / path.name).write_text(text, encoding="utf-8")
-        try:
-            return read_case(parse(selection(), ["--config", str(Path(folder) / path.name), *words])).workload
-        except InputError as error:
-            raise _refused(str(error).replace(folder, str(path.parent)).replace("\n", "; "), _ONE_BY_ONE) from None
+        flags += ["--configs", str(presets)]  # they are looked for above the file
+    try:
+        return read_back(text, path.name, flags, path.parent)
+    except Unsupported as error:
+        raise _refused(str(error), _ONE_BY_ONE) from None
 
 
 def _check_read_back(text: str, path: Path, case: Case, load: Workload, options: argparse.Namespace) -> None:
@@ -182,11 +174,9 @@ def _check_read_back(text: str, path: Path, case: Case, load: Workload, options:
         again = project(workload, case.cluster, settings=case.settings)
     except (InputError, Unsupported) as error:
         raise _refused(str(error).replace("\n", "; "), _ONE_BY_ONE) from None
-    pairs = ((wanted.step_seconds, again.step_seconds), (wanted.memory.allocated, again.memory.allocated))
-    if any(abs(a - b) > 1e-9 * a for a, b in pairs):
-        ours, theirs = (projection.resolved.workload.recipe for projection in (wanted, again))
-        differing = [f.name for f in fields(Recipe) if getattr(ours, f.name) != getattr(theirs, f.name)]
-        raise _refused(f"{', '.join(differing)}: another value when it is read back", "words that this file can say")
+    if not alike(wanted, again):
+        found = f"{', '.join(differing(wanted, again))}: another value when it is read back"
+        raise _refused(found, "words that this file can say")
 
 
 def _refused(found: str, expected: str) -> InputError:

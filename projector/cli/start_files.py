@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from projector.cli.patch import patched
+from projector.cli.read_back import alike, differing, read_back, words_of
 from projector.errors import InputError, Problem, Unsupported, collecting_into, raise_all
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
@@ -52,6 +53,7 @@ _MEGATRON = (
     "analytic",
 )
 
+_DEVICES = ("cluster", "gpu")  # flags that name them
 _TRIED = 12  # configurations that are written instead where files have no words for the best
 #: How Megatron-LM is told of stages that are not alike.
 _ENDS = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers")
@@ -133,7 +135,7 @@ def lines(paths: Sequence[Path], case: Case, options: argparse.Namespace, which:
     from projector.io.table import Line
 
     say = "; to project it on the same GPUs, say"
-    flags = "" if _catalogued(case.cluster) else f"{say} {' '.join(_device_flags(options))}"
+    flags = "" if _catalogued(case.cluster) else f"{say} {' '.join(words_of(options, _DEVICES))}"
     if paths:
         yield Line(f"Written: {', '.join(map(str, paths))}{which}{flags}")
 
@@ -147,20 +149,18 @@ def _checked(kind: str, name: str, case: Case, load: Workload, options: argparse
     stated = replace(load, recipe=_with_stages(kind, load, wanted.resolved.workload.recipe))
     for attempt in (1, 2):
         text = _with_comment(kind, _TEXTS[kind](stated, case.cluster), case, stated)
-        workload = _read_back(text, kind, name, case, options)
         try:
+            workload = read_back(text, name, [] if _catalogued(case.cluster) else words_of(options, _DEVICES))
             again = project(workload, case.cluster, settings=case.settings)
         except (InputError, Unsupported) as error:
             raise _refused(kind, str(error)) from None
-        pairs = ((wanted.step_seconds, again.step_seconds), (wanted.memory.allocated, again.memory.allocated))
-        if all(abs(a - b) <= 1e-9 * a for a, b in pairs):
+        if alike(wanted, again):
             return text
-        ours, theirs = (projection.resolved.workload for projection in (wanted, again))
-        differing = [f.name for f in fields(Recipe) if getattr(ours.recipe, f.name) != getattr(theirs.recipe, f.name)]
-        left_open = {name: getattr(ours.recipe, name) for name in differing if getattr(stated.recipe, name) is None}
+        names, settled = differing(wanted, again), wanted.resolved.workload.recipe
+        left_open = {name: getattr(settled, name) for name in names if getattr(stated.recipe, name) is None}
         if attempt == 2 or not left_open:
-            differing += [f.name for f in fields(Model) if getattr(ours.model, f.name) != getattr(theirs.model, f.name)]
-            named = ", ".join(each for each in differing if each not in ("name", "family", "source"))
+            names += differing(wanted, again, "model")
+            named = ", ".join(each for each in names if each not in ("name", "family", "source"))
             raise _refused(kind, f"no word for {named}")
         stated = replace(stated, recipe=replace(stated.recipe, **left_open))
     raise AssertionError
@@ -213,29 +213,6 @@ def _is_zoo_model(model: Model) -> bool:
 
 def _catalogued(cluster: Cluster) -> bool:
     return cluster.name in catalogue.cluster_names() and catalogue.cluster(cluster.name) == cluster
-
-
-def _device_flags(options: argparse.Namespace) -> list[str]:
-    """Returns the flags that name the devices, as they were given."""
-    return [word for name in ("cluster", "gpu") if (given := getattr(options, name)) for word in (f"--{name}", given)]
-
-
-def _read_back(text: str, kind: str, name: str, case: Case, options: argparse.Namespace) -> Workload:
-    """Returns the workload of ``text`` as our readers take it."""
-    from tempfile import TemporaryDirectory
-
-    from projector.cli.inputs import read_case
-    from projector.cli.options import selection
-    from projector.cli.parser import parse
-
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / name
-        file.write_text(text, encoding="utf-8")
-        where = [] if _catalogued(case.cluster) else _device_flags(options)
-        try:
-            return read_case(parse(selection(), ["--config", str(file), *where])).workload
-        except (InputError, Unsupported) as error:
-            raise _refused(kind, str(error).replace(str(file), name)) from None
 
 
 def _refused(kind: str, why: str) -> InputError:
