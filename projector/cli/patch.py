@@ -76,11 +76,11 @@ def _with_setting(text: str, kind: str, key: str, value: Any, known: list[str]) 
     """Returns ``text`` with ``key`` at ``value``, in place or beside the first of ``known`` that stands there."""
     if kind == ".toml":
         return _with_toml_setting(text, key, value)
-    find, written = (_in_yaml, _as_yaml) if kind in (".yaml", ".yml") else (_in_flags, _as_flag)
+    find, written = (_in_yaml, _as_yaml) if kind in (".yaml", ".yml") else (_in_flags, as_flag)
     key = next((word for word in _names_of_field(key) if _places(find(word), text)), key)
     if matches := _places(find(key), text):
         last = matches[-1]
-        if value is _ABSENT or (value is False and written is _as_flag):
+        if value is _ABSENT or (value is False and written is as_flag):
             rest = text[last.end() :]
             emptied = text[: last.start()].endswith("\n") and rest.startswith("\n")
             return text[: last.start()] + (rest[1:] if emptied else rest)
@@ -93,7 +93,7 @@ def _with_setting(text: str, kind: str, key: str, value: Any, known: list[str]) 
     beside = next((each for name in known for each in _places(find(name), text)), None)
     if beside is None:
         raise _refused(key, "a file in which one setting of the layout stands, to put this beside it")
-    lead = " " if written is _as_flag else beside["lead"]
+    lead = " " if written is as_flag else beside["lead"]
     return text[: beside.end()] + lead + written(key, value) + text[beside.end() :]
 
 
@@ -130,7 +130,8 @@ def _as_yaml(key: str, value: Any) -> str:
     return f"{key}: {json.dumps(value)}"
 
 
-def _as_flag(key: str, value: Any) -> str:
+def as_flag(key: str, value: Any) -> str:
+    """Returns a setting as words of a command line."""
     values = [] if value is True else value if isinstance(value, list | tuple) else [value]
     return " ".join((f"--{key.replace('_', '-')}", *(shlex.quote(str(each)) for each in values)))
 

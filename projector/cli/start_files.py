@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from projector.cli.patch import patched
+from projector.cli.patch import as_flag, patched
 from projector.cli.read_back import alike, differing, read_back, words_of
 from projector.errors import InputError, Problem, Unsupported, collecting_into, raise_all
 from projector.hardware import catalogue
@@ -43,14 +42,8 @@ NAMES: Mapping[str, str] = {
 _ENDINGS = {".sh": "run.sh", ".sbatch": "sbatch", ".patch": "patch", ".diff": "patch"}
 #: Frameworks that take arguments of Megatron-LM.
 _MEGATRON = (
-    "megatron-lm",
-    "megatron-bridge",
-    "megatron-deepspeed",
-    "primus",
-    "nemo",
-    "mlperf",
-    "flagscale",
-    "analytic",
+    *("megatron-lm", "megatron-bridge", "megatron-deepspeed", "primus", "nemo"),
+    *("mlperf", "flagscale", "analytic"),
 )
 
 _DEVICES = ("cluster", "gpu")  # flags that name them
@@ -220,24 +213,25 @@ def _refused(kind: str, why: str) -> InputError:
     return InputError([Problem("--write", kind, why.replace("\n", "; "), expected)])
 
 
-def _torchrun(load: Workload, cluster: Cluster, rendezvous: str) -> str:
-    """Returns ``torchrun … pretrain_gpt.py …``, with one flag a line."""
-    words = [f"torchrun --nproc-per-node {min(cluster.gpus_per_host, load.gpus)} {rendezvous}pretrain_gpt.py"]
+def _torchrun(load: Workload, cluster: Cluster, rendezvous: str, least: int = 2) -> str:
+    """Returns ``torchrun … pretrain_gpt.py …``, with one flag a line; ``rendezvous`` of ``least`` hosts and more."""
+    hosts, gpus = _hosts_and_gpus(load, cluster)
+    several = f"--nnodes {hosts} {rendezvous} " if hosts >= least else ""
     # NullTokenizer adds one that ends a document
-    given = launchable.arguments(load) | {"vocab_size": load.model.vocab_size - 1}
-    for name, value in given.items():
-        if value is not False:
-            values = [] if value is True else value if isinstance(value, list) else [value]
-            words.append(" ".join((f"--{name.replace('_', '-')}", *(shlex.quote(str(each)) for each in values))))
-    data = (
-        "--mock-data",
-        "--tokenizer-type NullTokenizer",
-        "--train-iters 50",
-        "--log-interval 1",
-        "--lr 1e-4",
-        "--log-throughput",
-    )
-    return " \\\n    ".join((*words, *data)) + "\n"
+    given = launchable.arguments(load) | {"vocab_size": load.model.vocab_size - 1} | _DATA
+    flags = (as_flag(name, value) for name, value in given.items() if value is not False)
+    return " \\\n    ".join((f"torchrun --nproc-per-node {gpus} {several}pretrain_gpt.py", *flags)) + "\n"
+
+
+#: What a script trains on where nobody says it.
+_DATA: Mapping[str, Any] = {
+    "mock_data": True,
+    "tokenizer_type": "NullTokenizer",
+    "train_iters": 50,
+    "log_interval": 1,
+    "lr": "1e-4",
+    "log_throughput": True,
+}
 
 
 def _hosts_and_gpus(load: Workload, cluster: Cluster) -> tuple[int, int]:
@@ -248,39 +242,25 @@ def _hosts_and_gpus(load: Workload, cluster: Cluster) -> tuple[int, int]:
 def _script(load: Workload, cluster: Cluster) -> str:
     comment = f"# {load.model.name} on {load.gpus} GPUs; from the folder of Megatron-LM, once on each host"
     head = f"#!/bin/bash\n{comment}\nset -e\n"
-    hosts, _ = _hosts_and_gpus(load, cluster)
-    rendezvous = (
-        ""
-        if hosts == 1
-        else f'--nnodes {hosts} --rdzv-backend c10d --rdzv-endpoint "${{MASTER_ADDR:-localhost}}:29500" '
-    )
+    rendezvous = '--rdzv-backend c10d --rdzv-endpoint "${MASTER_ADDR:-localhost}:29500"'
     return f"{head}export CUDA_DEVICE_MAX_CONNECTIONS=1\n{_torchrun(load, cluster, rendezvous)}"
 
 
 def _sbatch(load: Workload, cluster: Cluster) -> str:
     hosts, gpus = _hosts_and_gpus(load, cluster)
     sizes = {"job-name": load.model.name, "nodes": hosts, "ntasks-per-node": 1, "gpus-per-node": gpus}
-    head = (
-        "#!/bin/bash",
-        *(f"#SBATCH --{name}={value}" for name, value in sizes.items()),
-        "#SBATCH --exclusive",
-        "set -e",
-    )
-    head += ("export CUDA_DEVICE_MAX_CONNECTIONS=1",)
-    head += ('head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)', "")
-    rendezvous = f'--nnodes {hosts} --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$head:29500" '
-    return "\n".join(head) + "srun " + _torchrun(load, cluster, rendezvous)
+    stated = "".join(f"#SBATCH --{name}={value}\n" for name, value in sizes.items())
+    lines = "#SBATCH --exclusive\nset -e\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\n"
+    first = 'head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+    rendezvous = '--rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$head:29500"'
+    return f"#!/bin/bash\n{stated}{lines}{first}\nsrun {_torchrun(load, cluster, rendezvous, least=1)}"
 
 
 def _pytorchjob(load: Workload, cluster: Cluster) -> str:
     """Returns a PyTorchJob v1 of Kubeflow's training-operator, whose variables say the rendezvous."""
     hosts, gpus = _hosts_and_gpus(load, cluster)
     resource, nvidia = f"{cluster.gpu.vendor}.com/gpu", cluster.gpu.vendor == "nvidia"
-    rendezvous = (
-        ""
-        if hosts == 1
-        else f"--nnodes {hosts} --node-rank $RANK --master-addr $MASTER_ADDR --master-port $MASTER_PORT "
-    )
+    rendezvous = "--node-rank $RANK --master-addr $MASTER_ADDR --master-port $MASTER_PORT"
     container = {
         "name": "pytorch",
         "image": "nvcr.io/nvidia/nemo:dev" if nvidia else "rocm/megatron-lm:latest",
