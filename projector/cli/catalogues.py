@@ -88,7 +88,7 @@ def _gpus(options: argparse.Namespace) -> None:
         text("title", "title", minor=4),
         text("architecture", "arch", minor=1),
         *(
-            figure(kind, lambda gpu, kind=kind: gpu["peak"].get(kind), lambda rate: f"{rate / 1e12:.0f}")
+            figure(kind, lambda gpu, kind=kind: gpu["peak"].get(kind), lambda rate: f"{rate / 1e12:.0f}")  # type: ignore[misc]
             for kind in _PEAKS
         ),
         figure("GiB", "memory_bytes", lambda size: f"{size / 2**30:.0f}"),

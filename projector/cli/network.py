@@ -13,7 +13,7 @@ from projector.cli import as_json
 from projector.cli.flags import add_command
 from projector.cli.parser import Parser
 from projector.errors import InputError, Problem
-from projector.io.table import NONE, Column, Line, Table, figure, percent, table_of, text, values
+from projector.io.table import Line, Table, figure, number1, number3, percent, table_of, text, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -129,38 +129,32 @@ def _longest_message(swept: CollectiveTest, cluster: Cluster) -> str:
 
 def _share_table(shares: Shares) -> Table:
     columns = (
-        Column("share of the line", numeric=False),
-        *map(Column, ("before", "measured", "busbw GB/s")),
-        Column("told by", numeric=False),
+        text("share of the line", "name"),
+        figure("before", "before", number3),
+        figure("measured", "share", number3),
+        figure("busbw GB/s", lambda each: number1(_busbw(each.swept))),
+        text("told by", lambda each: _longest_message(each.swept, shares.cluster)),
     )
-    rows = [
-        (
-            each.name,
-            f"{each.before:.3f}",
-            f"{each.share:.3f}",
-            f"{_busbw(each.swept):.1f}",
-            _longest_message(each.swept, shares.cluster),
-        )
-        for each in shares.told
-    ]
-    return Table(title="What the lines reach", columns=columns, rows=tuple(rows), note="; ".join(shares.notes))
+    return table_of("What the lines reach", shares.told, columns, "; ".join(shares.notes))
 
 
 def _error_table(tests: Sequence[CollectiveTest], errors: Sequence[Errors], shares: Shares) -> Table:
     columns = (
-        Column("test", numeric=False),
-        Column("sizes", numeric=False),
-        *map(Column, ("times", "before", "after")),
+        text("test", lambda row: _test_name(row[0], shares.cluster)),
+        text("sizes", 1),
+        figure("times", 2),
+        figure("before", 3, "{:.1%}".format),
+        figure("after", 4, "{:.1%}".format),
     )
     rows = [
-        (_test_name(swept, shares.cluster), title, str(n), *(NONE if each is None else f"{each:.1%}" for each in off))
+        (swept, title, *figures)
         for swept, by_size in zip(tests, errors, strict=True)
-        for title, (n, *off) in by_size.items()
+        for title, figures in by_size.items()
     ]
     note = "Median absolute error of the model's time, with the lines' shares of before and as measured."
     if any(swept.one_thread for swept in tests):
         note += " Where one host thread launches on several devices (-g), short messages time the host."
-    return Table(title="Error of the model", columns=columns, rows=tuple(rows), note=note)
+    return table_of("Error of the model", rows, columns, note)
 
 
 def _laggards(behind: Sequence[Straggler]) -> Iterator[Table | Line]:

@@ -174,25 +174,26 @@ def _breakdown_table(case: Case, projections: Projections) -> Table:
     """Returns the seconds of each part on the rank that works longest, and how much of the step's uncertainty is each
     part's; parts that are zero in every mode are left out."""
     bars = expected.bars(expected.expectation(case, projections.first))
-    modes = list(projections.by_mode.items())
-    columns = [Column("part", numeric=False)]
-    for mode, _ in modes:
-        words = f" ({mode})" if len(modes) > 1 else ""
-        columns += [Column(f"seconds{words}"), Column("share")]
-    columns.append(Column("uncertain by", numeric=False))
-    rows = []
-    for key in projections.first.breakdown:
-        if not any(projection.breakdown[key] for _, projection in modes):
-            continue
-        row = [PARTS.get(key, key)]
-        for _, projection in modes:
-            row += [f"{projection.breakdown[key]:.4f}", percent(projection.breakdown[key] / projection.step_seconds)]
-        rows.append((*row, bars.get(key, "")))
-    total = ["step"]
-    for _, projection in modes:
-        total += [f"{projection.step_seconds:.4f}", percent(1.0)]
+    modes = projections.by_mode
+    several = len(modes) > 1
+
+    def seconds_of(part: str, made: Projection) -> float:
+        return made.step_seconds if part == "step" else made.breakdown[part]
+
+    def of_mode(mode: str, made: Projection) -> tuple[Cell, Cell]:
+        return (
+            figure(f"seconds ({mode})" if several else "seconds", lambda part: f"{seconds_of(part, made):.4f}"),
+            figure("share", lambda part: percent(seconds_of(part, made) / made.step_seconds)),
+        )
+
+    columns = (
+        text("part", lambda part: PARTS.get(part, part)),
+        *(cell for mode, made in modes.items() for cell in of_mode(mode, made)),
+        text("uncertain by", lambda part: bars.get(part, "")),
+    )
+    parts = [part for part in projections.first.breakdown if any(made.breakdown[part] for made in modes.values())]
     title = "Where the step goes (exposed seconds on the busiest rank)"
-    return Table(title=title, columns=tuple(columns), rows=(*rows, (*total, bars["step"])), total=True)
+    return replace(table_of(title, [*parts, "step"], columns), total=True)
 
 
 def _stage_table(projections: Projections) -> Table:

@@ -224,7 +224,7 @@ def _torchrun(load: Workload, cluster: Cluster, rendezvous: str, least: int = 2)
 
 
 #: What a script trains on where nobody says it.
-_DATA: Mapping[str, Any] = {
+_DATA: dict[str, Any] = {
     "mock_data": True,
     "tokenizer_type": "NullTokenizer",
     "train_iters": 50,
