@@ -6,10 +6,9 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 from harness import predictors
 from harness.cli import against, record
@@ -26,15 +25,14 @@ from harness.predictors import Predictor
 from harness.report import files, github, junit, provenance, publish, runner, screen, view_drift
 from harness.report.table import Report
 from harness.score import drift, gate
+from projector.cli.inputs import or_none
 from projector.cli.options import add_kernels, read_settings
 from projector.cli.parser import Parser
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, nearest, raise_all
+from projector.errors import Problem, nearest, raise_all
 from projector.io.files import write_whole
 from projector.io.progress import progress
 from projector.kernels.settings import DEFAULT
-
-T = TypeVar("T")
 
 DEFAULT_OUT = Path("out")
 _MOST_NAMED = 3  # runs or suites in the name of a folder
@@ -137,29 +135,21 @@ def _folder(args: argparse.Namespace, inputs: _Inputs) -> Path:
 def _inputs(args: argparse.Namespace) -> _Inputs:
     """Reads and checks all that the command line names; raises all mistakes in one :class:`InputError`."""
     problems: list[Problem] = []
-
-    def checked(read: Callable[[], T]) -> T | None:
-        try:
-            return read()
-        except InputError as error:
-            problems.extend(error.problems)
-            return None
-
     extra = [name.strip() for name in args.extra.split(",") if name.strip()]
-    settings = checked(lambda: read_settings(args)) or DEFAULT
-    tools = checked(lambda: evaluate.tools_for(args.mode, extra, settings)) or ()
+    settings = or_none(problems, lambda: read_settings(args)) or DEFAULT
+    tools = or_none(problems, lambda: evaluate.tools_for(args.mode, extra, settings)) or ()
     if args.ids and not args.suites and not args.runs:
         args.runs = sorted((args.measured or Path("measured/runs")).glob("*.yaml"))
-    suites = checked(lambda: suite.load_all(args.suites, args.measured)) or []
-    runs = checked(lambda: runs_of_all(args.runs, said_of(args))) or []
-    earlier = checked(lambda: against.read(args))
+    suites = or_none(problems, lambda: suite.load_all(args.suites, args.measured)) or []
+    runs = or_none(problems, lambda: runs_of_all(args.runs, said_of(args))) or []
+    earlier = or_none(problems, lambda: against.read(args))
     if not args.suites and not args.runs:
         problems.append(Problem("command line", "SUITE", "nothing", "a suite file, or --runs FILE"))
     for run in runs:
         for doubt in judge(run).doubts:
             print(f"doubtful: {run.id}: {doubt}", file=sys.stderr)
     problems += against.problems(args)
-    checked(lambda: record.check(args))
+    or_none(problems, lambda: record.check(args))
     problems += folder_problems(args.out)
     problems += _two_of_one_id(suites, runs)
     problems += [] if problems else _unknown(args.ids, suites, runs)
