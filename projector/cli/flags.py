@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -92,7 +93,7 @@ def _settings(row: str | Rows | None, known: Rows) -> dict[str, Any]:
     action = settings.get("action", "")
     if action in known:
         settings["action"] = known[action]
-    return {**settings, **_ACTIONS.get(action, NOTHING)}
+    return deepcopy({**settings, **_ACTIONS.get(action, NOTHING)})  # a list may be added to
 
 
 def whole(least: int, most: int | None = None) -> Callable[[str], int]:
