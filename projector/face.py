@@ -75,11 +75,8 @@ def search(
 ) -> SearchResult:
     """Returns the best configurations; recipe fields among the words are held. ``budget``: CPU seconds (None: until no
     other is better). Raises :class:`InputError` where nothing fits, with changes that would fit."""
-    from projector.cli.layout import held
-    from projector.search.found import Limits
-    from projector.search.found import search as found_in
+    from projector.cli.layout import searched
     from projector.search.objective import OBJECTIVES, Objective
-    from projector.search.space import space
     from projector.search.unfit import unfit
 
     if objective not in set(OBJECTIVES) - {"cost"}:
@@ -87,15 +84,8 @@ def search(
     if not (budget is None or (isinstance(budget, (int, float)) and budget >= 0)):
         raise InputError([Problem("search()", "budget", budget, "CPU seconds as a number, or None")])
     with _read(words, "search") as (case, options):
-        limits = Limits(seconds=budget, margin=memory_margin, top=top)
         aim = Objective(name=objective, watts=case.cluster.gpu.tdp_watts)
-        found = found_in(
-            space(case.workload, case.cluster, only=held(case, options)),
-            case.cluster,
-            aim,
-            limits,
-            settings=case.settings,
-        )
+        found = searched(case, options, aim, top=top, seconds=budget, margin=memory_margin)
         if not found.best:
             raise unfit(found, case.cluster, memory_margin, case.settings)
     return found

@@ -12,6 +12,7 @@ from projector.plan.usual import BUDGET
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
     from projector.search.found import SearchResult
+    from projector.search.objective import Objective
 
 #: Who says one of these has a layout in mind.
 _LAYOUT = frozenset(("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "data_parallel_sharding"))
@@ -56,8 +57,11 @@ def held(case: Case, options: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
     return {name: (getattr(recipe, name),) for name, flag in flags if flag.startswith("--") and name in free}
 
 
-def searched(case: Case, options: argparse.Namespace, **limits: Any) -> SearchResult:
-    """Returns the best layouts of ``case``, whose flags hold their fields, within the ``limits`` of a search."""
+def searched(
+    case: Case, options: argparse.Namespace, objective: Objective | None = None, *, top: int = 4, **limits: Any
+) -> SearchResult:
+    """Returns the best layouts of ``case``, whose flags hold their fields, within the ``limits`` of a search; explained
+    where an ``objective`` is stated."""
     from projector.search.found import Limits, search
     from projector.search.objective import Objective
     from projector.search.space import space
@@ -65,10 +69,10 @@ def searched(case: Case, options: argparse.Namespace, **limits: Any) -> SearchRe
     return search(
         space(case.workload, case.cluster, only=held(case, options)),
         case.cluster,
-        Objective(),
-        Limits(top=4, jobs=jobs(options), **limits),
+        objective or Objective(),
+        Limits(top=top, jobs=jobs(options), **limits),
         settings=case.settings,
-        explained=False,
+        explained=objective is not None,
         knowledge=case.known,
     )
 

@@ -39,8 +39,9 @@ def _run(options: argparse.Namespace) -> None:
     from projector.cli.inputs import naming_the_flag, read_case
     from projector.io.terminal import show
     from projector.search import plots
+    from projector.search.found import Limits
 
-    limits = _limits(options)
+    limits = Limits(margin=options.memory_margin, top=options.top, jobs=jobs(options), **options.budget)
     runs.prepare(options)
     gpus_open = not (options.gpus or options.target_nodes or options.config or options.max_gpus or options.fewest_gpus)
     if (options.max_gpus or options.fewest_gpus) and not options.gpus and not options.target_nodes:
@@ -81,12 +82,6 @@ def _run(options: argparse.Namespace) -> None:
     pictures(options, f"Search: {title}", shown(), lambda: plots.figures(result, title))
     paths, which = start_files.write_best(case, result, options)
     show(() if options.json else start_files.lines(paths, case, options, which))
-
-
-def _limits(options: argparse.Namespace) -> Limits:
-    from projector.search.found import Limits
-
-    return Limits(margin=options.memory_margin, top=options.top, jobs=jobs(options), **options.budget)
 
 
 def _space(case: Case, options: argparse.Namespace, gpus: tuple[int, ...]) -> Space:
