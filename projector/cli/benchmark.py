@@ -44,7 +44,7 @@ def _run(options: argparse.Namespace) -> None:
     else:
         device = open_device(options.device, options.threads)
         cluster = _cluster_of(options.cluster, device)
-    measurement = live.measurement(options, work, cluster, lambda: _opened(device))
+    measurement = live.measurement(options, work, cluster, device)
     simulated, restored = project(work, cluster), restore(measurement, work, cluster)
     if options.json:
         steps = {"simulated": simulated.step_seconds, "live": restored.step_seconds, "share": restored.measured_share}
@@ -65,12 +65,6 @@ def _run(options: argparse.Namespace) -> None:
     _print_step(work, cluster, measurement, simulated, restored)
     if options.memory:
         show(live.memory(measurement, simulated, cluster))
-
-
-def _opened(device: Device | None) -> Device:
-    from projector.benchmark.device import open_device
-
-    return device or open_device()
 
 
 def _loaded_cluster(options: argparse.Namespace) -> Cluster:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
@@ -64,17 +64,19 @@ def kept(options: argparse.Namespace) -> Iterator[None]:
 
 
 def measurement(
-    options: argparse.Namespace, workload: Workload, cluster: Cluster, device: Callable[[], Device]
+    options: argparse.Namespace, workload: Workload, cluster: Cluster, device: Device | None = None
 ) -> Measurement:
-    """Returns the times that ``options`` name: those of a file, or new ones, kept where a flag says so."""
+    """Returns the times that ``options`` name: those of a file, or new ones (on ``device``; default: the one at hand),
+    kept where a flag says so."""
     from projector.benchmark import measured
+    from projector.benchmark.device import open_device
 
     file = options.load_benchmark or options.timed
     if file:
         return measured.load(Path(file), workload, cluster)
     path = Path(options.save_benchmark) if options.save_benchmark else None
     settings = {"layers": options.layers, "budget": options.budget, "most": options.benchmark_gpus}
-    times = measured.measure(workload, cluster, device(), **settings, artifact=path)
+    times = measured.measure(workload, cluster, device or open_device(), **settings, artifact=path)
     options.timed = options.save_benchmark  # a second question is asked of the same times
     return times
 
@@ -137,10 +139,9 @@ NOTHING_COUNTED = Counted()
 
 
 def counted(options: argparse.Namespace, case: Case, simulated: Projection) -> Counted:
-    from projector.benchmark.device import open_device
     from projector.benchmark.whole_step import anchored
 
-    times = measurement(options, case.workload, case.cluster, open_device)
+    times = measurement(options, case.workload, case.cluster)
     values = asdict(anchored(times.asked, times.timings, simulated, case.cluster))
     return Counted(memory(times, simulated, case.cluster), {"benchmark": values})
 

@@ -206,11 +206,10 @@ def _projections(case: Case, options: argparse.Namespace) -> Projections:
 
 
 def _shrunk_sizes(case: Case, options: argparse.Namespace) -> str:
-    from projector.benchmark.device import open_device
     from projector.benchmark.measured import INSTEAD
     from projector.cli.live import measurement
 
-    times, target = measurement(options, case.workload, case.cluster, open_device), case.workload
+    times, target = measurement(options, case.workload, case.cluster), case.workload
     shrunk, warnings = times.asked, "".join(f". {note}" for note in times.notes if note.startswith(INSTEAD))
 
     def sizes(workload: Workload) -> str:
@@ -221,7 +220,13 @@ def _shrunk_sizes(case: Case, options: argparse.Namespace) -> str:
 
 
 def _project_in_mode(options: argparse.Namespace, mode: str, case: Case) -> Projection:
-    return _project_from_times(case, options) if mode == BENCHMARK and asked(options) else _project(case, mode)
+    """Projects ``case``, by ``benchmark`` from layers timed on the device at hand where times are asked for."""
+    if mode != BENCHMARK or not asked(options):
+        return _project(case, mode)
+    from projector.benchmark.measured import restore
+    from projector.cli.live import measurement
+
+    return restore(measurement(options, case.workload, case.cluster), case.workload, case.cluster)
 
 
 def _project(case: Case, mode: str) -> Projection:
@@ -232,16 +237,6 @@ def _project(case: Case, mode: str) -> Projection:
     if mode == BENCHMARK and projection.measured_share <= 0:
         raise NoMeasurement(f"no measurement for {case.cluster.gpu.name} of any kernel of this run")
     return projection
-
-
-def _project_from_times(case: Case, options: argparse.Namespace) -> Projection:
-    """Returns the projection from layers timed on the device at hand, or from kept times."""
-    from projector.benchmark.device import open_device
-    from projector.benchmark.measured import restore
-    from projector.cli.live import measurement
-
-    times = measurement(options, case.workload, case.cluster, open_device)
-    return restore(times, case.workload, case.cluster)
 
 
 def _compare(case: Case, mode: str) -> tuple[Row, ...]:
