@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.cli.common import add_command, say
+from harness.cli.common import add_command, say, tables_in
 from projector.cli.parser import Parser
-from projector.errors import InputError, Problem, nearest, raise_all
+from projector.errors import Problem, nearest, raise_all
 from projector.io.progress import progress
 
 if TYPE_CHECKING:
@@ -70,9 +70,7 @@ def _runs(folder: Path) -> tuple[list[MeasuredRun], frozenset[str]]:
     folder without runs."""
     from harness.evidence.runs_of import runs_of_all
 
-    paths = sorted(folder.glob("*.yaml"))
-    if not paths:
-        raise InputError([Problem(str(folder), "", "no *.yaml", "a folder of measured runs")])
+    paths = tables_in(folder)
     unseen = runs_of_all(path for path in paths if path.name.startswith(_UNSEEN))
     runs = [*runs_of_all(path for path in paths if not path.name.startswith(_UNSEEN)), *unseen]
     comparable = [run for run in runs if run.measured.exists and run.recipe and run.model and not run.doubt]

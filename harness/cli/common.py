@@ -59,10 +59,16 @@ def measured_runs(args: argparse.Namespace) -> list[MeasuredRun]:
     """Returns the runs of ``--runs``, else of ``--measured``. Raises :class:`InputError` where there are none."""
     from harness.evidence.runs_of import runs_of_all
 
-    paths = args.runs or sorted(args.measured.glob("*.yaml"))
+    return runs_of_all(args.runs or tables_in(args.measured, ", or --runs FILE"))
+
+
+def tables_in(folder: Path, instead: str = "") -> list[Path]:
+    """Returns the tables of runs of a folder. Raises :class:`InputError` where there are none; ``instead``: what else is
+    expected."""
+    paths = sorted(folder.glob("*.yaml"))
     if not paths:
-        raise InputError([Problem(str(args.measured), "", "no *.yaml", "a folder of measured runs, or --runs FILE")])
-    return runs_of_all(paths)
+        raise InputError([Problem(str(folder), "", "no *.yaml", f"a folder of measured runs{instead}")])
+    return paths
 
 
 def said_of(args: argparse.Namespace) -> Context:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.calibrate import held_out
 from harness.cli import against
-from harness.cli.common import add_command, folder_problems, say
+from harness.cli.common import add_command, folder_problems, say, tables_in
 from harness.contracts.results import BASELINE, Evaluation, unique
 from harness.evaluation import evaluate, first_look, observations, speed
 from harness.evidence import shelf, suite
@@ -30,6 +30,7 @@ from harness.report import (
 from harness.report.plot import png
 from harness.report.table import Report
 from projector import posterior
+from projector.cli.inputs import or_none
 from projector.cli.parser import Parser
 from projector.errors import NO_FILE, InputError, Problem, raise_all
 from projector.io.files import write_whole
@@ -44,8 +45,8 @@ def register(parser: Parser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     args.suite = shelf.suite(args.suite)
-    paths = sorted(args.measured.glob("*.yaml"))
-    problems = [] if paths else [Problem(str(args.measured), "", "no *.yaml", "a folder of measured runs")]
+    problems: list[Problem] = []
+    paths = or_none(problems, lambda: tables_in(args.measured)) or []
     if args.speed and not args.suite.is_file():
         problems.append(Problem(str(args.suite), "", NO_FILE, "a suite to time, or --no-speed"))
     problems += folder_problems(args.out)
