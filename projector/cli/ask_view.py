@@ -26,7 +26,7 @@ def as_page(answers: Sequence[Answer], options: argparse.Namespace) -> Iterator[
         for each in fitting:
             yield Line("")
             yield Line(f"{each.case.cluster.gpu.name}: {words(each.best.fields)}", "bold")
-            yield from (Line(line) for line in wrapped(each.command))
+            yield from map(Line, wrapped(each.command))
         return
     (answer,) = answers
     case = answer.case
@@ -49,12 +49,8 @@ def as_page(answers: Sequence[Answer], options: argparse.Namespace) -> Iterator[
     if defaults := ", ".join(text for text in chosen if text.partition("=")[0] not in answer.found.space.axes()):
         yield Line(f"Chosen: {defaults}", "dim")
     yield from (Line(f"Assumed: {text}") for text in case.assumed if WHAT_IF in text)
-    yield from _start_command(answer)
-
-
-def _start_command(answer: Answer) -> Iterator[Line]:
     yield Line("Start from:", "bold")
-    yield from (Line(line) for line in wrapped(answer.command))
+    yield from map(Line, wrapped(answer.command))
 
 
 def _whole_run(answer: Answer, options: argparse.Namespace) -> str:

@@ -17,14 +17,8 @@ from projector.plan.plan import Plan
 from projector.plan.price import Price
 
 _SUFFIXES = (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3))
-_ROWS = (
-    ("days", "days"),
-    ("gpu_hours", "GPU-hours"),
-    ("mwh", "MWh at the site"),
-    ("cost", "cost"),
-    ("goodput", "goodput"),
-    ("failures", "failures"),
-)
+_FIGURES = ("days", "gpu_hours", "mwh", "cost", "goodput", "failures")
+_TITLES = {"gpu_hours": "GPU-hours", "mwh": "MWh at the site"}  # of figures that have another name
 
 
 def as_page(case: Case, plan: Plan, price: Price | None) -> Iterator[Line | Table]:
@@ -42,8 +36,8 @@ def as_page(case: Case, plan: Plan, price: Price | None) -> Iterator[Line | Tabl
 def _figure_table(plan: Plan, price: Price | None) -> Table:
     f, (unit, factor) = plan.forecast, _length_unit(plan)
     rows = [
-        (_row_title(words, key, price), *(_number(getattr(each, key), key) for each in (f.middle, f.low, f.high)))
-        for key, words in _ROWS
+        (_row_title(key, price), *(_number(getattr(each, key), key) for each in (f.middle, f.low, f.high)))
+        for key in _FIGURES
         if getattr(f.middle, key) is not None
     ]
     rows[0] = (unit, *(_number(factor * each.days) for each in (f.middle, f.low, f.high)))
@@ -54,8 +48,9 @@ def _figure_table(plan: Plan, price: Price | None) -> Table:
     return Table(title=f"{tokens(plan.tokens)} tokens", columns=columns, rows=tuple(rows), note=note)
 
 
-def _row_title(words: str, key: str, price: Price | None) -> str:
-    return f"{words} ({price.currency})" if key == "cost" and price is not None and price.currency else words
+def _row_title(key: str, price: Price | None) -> str:
+    currency = f" ({price.currency})" if key == "cost" and price is not None and price.currency else ""
+    return _TITLES.get(key, key) + currency
 
 
 def _number(value: Any, key: str = "") -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ from projector.projection import Projection
 from projector.settle import launch
 from projector.workload.layout import Chunk
 from projector.workload.model import Model
-from projector.workload.recipe import Recipe
 
 if TYPE_CHECKING:
     from projector.cli.comparison import Row
@@ -87,18 +85,15 @@ def head(case: Case, projection: Projection) -> Iterator[Line]:
         sizes |= {"ep": recipe.ep, "etp": recipe.etp, "expert dp": workload.edp}
     domain = f" · in a fast domain {recipe.fast_domain}" if recipe.fast_domain else ""
     yield Line(" · ".join(f"{name} {size}" for name, size in sizes.items()) + domain)
+    encoder = f" (encoder {recipe.encoder_seq_length})" if recipe.encoder_seq_length else ""
     yield Line(
-        f"sequence {recipe.seq_length}{_encoder_length(recipe)}, micro-batch {recipe.micro_batch_size}, "
+        f"sequence {recipe.seq_length}{encoder}, micro-batch {recipe.micro_batch_size}, "
         f"global batch {recipe.global_batch_size} "
         f"({workload.num_microbatches} micro-batches a rank), {recipe.precision}, "
         + (f"schedule {projection.timeline.compiled.schedule.name}, " if recipe.pp > 1 else "")
         + f"recompute {recipe.recompute_granularity}"
         + ("" if workload.alone else f", data-parallel sharding {recipe.data_parallel_sharding}")
     )
-
-
-def _encoder_length(recipe: Recipe) -> str:
-    return f" (encoder {recipe.encoder_seq_length})" if recipe.encoder_seq_length else ""
 
 
 def _mode_table(projections: Projections) -> Table:
@@ -272,10 +267,6 @@ def _rank_table(case: Case, projection: Projection) -> Table:
     return table_of("Peak memory of every pipeline rank, GiB", plan.ranks, columns, note)
 
 
-def _module_bytes(bytes_by_rank: Sequence[Mapping[str, float]], name: str, rank: int) -> float | None:
-    return bytes_by_rank[rank].get(name)
-
-
 _MODULES = ("attention", "recurrent", "mlp", "experts", "embedding", "head", "mtp", "between")
 
 
@@ -285,7 +276,7 @@ def _module_table(projection: Projection, by_rank: Sequence[Mapping[str, float]]
     totals = [sum(modules.values()) for modules in by_rank]
     columns = (
         figure("rank", int),
-        *(figure(name, partial(_module_bytes, by_rank, name), gib) for name in shown),
+        *(figure(name, lambda rank, name=name: by_rank[rank].get(name), gib) for name in shown),  # type: ignore[misc]
         figure("a micro-batch", lambda rank: totals[rank], gib),
         figure("at the peak", lambda rank: projection.memory.ranks[rank].components["activations"], gib),
         figure("micro-batches alive", lambda rank: alive(rank), number1, minor=1),

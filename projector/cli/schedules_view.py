@@ -155,15 +155,14 @@ def _optimal(projection: Projection, seconds: float) -> tuple[Optimum, float]:
 
 
 def _optimal_words(projection: Projection, seconds: float) -> str:
-    name = projection.timeline.compiled.schedule.name
-    try:
-        best, makespan = _optimal(projection, seconds)
-    except InputError as error:
-        return f"Optimal order: none: {'; '.join(map(str, error.problems))}"
-    proven = "proven" if best.proven else f"no order is below {1e3 * best.bound:.2f} ms (gap {percent(best.gap)})"
+    name, found = projection.timeline.compiled.schedule.name, _optimal_entry(projection, seconds)
+    if "reason" in found:
+        return f"Optimal order: none: {found['reason']}"
+    best, bound, own = (1e3 * found[f"{each}_seconds"] for each in ("makespan", "bound", "schedule_makespan"))
+    gap = f"no order is below {bound:.2f} ms (gap {percent(found['gap'])})"
     return (
-        f"Optimal order of {name}'s actions in {name}'s memory, messages beside compute: {1e3 * best.makespan:.2f} ms, "
-        f"{proven}; {name} itself {1e3 * makespan:.2f} ms"
+        f"Optimal order of {name}'s actions in {name}'s memory, messages beside compute: {best:.2f} ms, "
+        f"{'proven' if found['status'] == 'proven' else gap}; {name} itself {own:.2f} ms"
     )
 
 

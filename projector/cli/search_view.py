@@ -22,10 +22,8 @@ _MOVES = 4  # parts of the step in the sentence on the next layout
 
 def as_page(case: Case, result: SearchResult, top: int, start: Sequence[str]) -> Iterator[Line | Table]:
     """Yields what ``projector search`` shows; ``start``: the lines of the command that goes on with the best."""
-    sizes, recipe = (
-        sorted({best.workload.gpus for best in result.best}),
-        result.best[0].projection.resolved.workload.recipe,
-    )
+    first = result.best[0].projection
+    sizes, recipe = sorted({best.workload.gpus for best in result.best}), first.resolved.workload.recipe
     gpus = " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
     yield Line(f"{case.workload.model.name} on {gpus} × {case.cluster.name}, {case.workload.framework}", "title")
     yield Line(f"sequence {recipe.seq_length}, global batch {recipe.global_batch_size}, {recipe.precision}")
@@ -33,10 +31,9 @@ def as_page(case: Case, result: SearchResult, top: int, start: Sequence[str]) ->
     yield Line(exactness(result))
     axes = ", ".join((*result.space.axes(), "pipeline"))
     yield Line(f"Axes: {axes}. What is not among them stays as it is stated", "dim")
-    first = result.best[0].projection
     yield _best_table(case, result, top)
     yield Line("")
-    yield from expected.lines(case, result.best[0].projection)
+    yield from expected.lines(case, first)
     if result.close is not None or first.memory.order:
         yield Line(too_close(result))
     yield Line(_told_apart_sentence(result))

@@ -15,12 +15,10 @@ from projector.serve import PAGE
 from projector.serve.answers import COMMANDS
 from projector.serve.worker import Answer, Worker
 
-_FILES = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/serve.css": ("serve.css", "text/css; charset=utf-8"),
-    "/common.js": ("common.js", "text/javascript; charset=utf-8"),
-    "/serve.js": ("serve.js", "text/javascript; charset=utf-8"),
+_FILES = {"/": ("index.html", "text/html; charset=utf-8")} | {
+    f"/{name}": (name, f"text/{kind}; charset=utf-8")
+    for kind, names in (("css", ("page.css", "serve.css")), ("javascript", ("common.js", "serve.js")))
+    for name in names
 }
 _JSON = "application/json; charset=utf-8"
 _LONGEST = 4096  # bytes of a query
