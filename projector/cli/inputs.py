@@ -83,14 +83,14 @@ def read_case(options: argparse.Namespace) -> Case:
     if loaded.ran and loaded.recipe:
         cluster, doubts = capable.cluster_as_run(loaded.recipe, cluster)
         assumed = (*assumed, *doubts)
+    model = model or loaded.model
     abilities: tuple[str, ...] = ()
     if loaded.recipe is None:
-        recipe, abilities = _able(model or loaded.model, recipe, cluster, overrides.flags)
+        recipe, abilities = _able(model, recipe, cluster, overrides.flags)
     gpus, counted = _gpus(options, loaded, recipe, cluster)
     if "global_batch_size" not in overrides.flags:
-        recipe = loaded.batched(recipe, gpus) if loaded.recipe else _usual_batch(model or loaded.model, recipe, gpus)
-    chosen = (*abilities, *_choices(model or loaded.model, recipe, overrides.flags)) if loaded.recipe is None else ()
-    model = model or loaded.model
+        recipe = loaded.batched(recipe, gpus) if loaded.recipe else _usual_batch(model, recipe, gpus)
+    chosen = (*abilities, *_choices(model, recipe, overrides.flags)) if loaded.recipe is None else ()
     if model.family == model.name and not zoo.named(model.name):
         model = replace(model, family=zoo.family_of(model))
     workload = Workload(
@@ -145,12 +145,8 @@ def _choices(model: Model, recipe: Recipe, flags: Mapping[str, str]) -> tuple[st
 def _still_assumed(assumed: tuple[str, ...], options: argparse.Namespace) -> tuple[str, ...]:
     """Returns the assumptions of the file that no flag has settled."""
     where = options.cluster or options.gpu or os.environ.get("PRIMUS_GPU_ARCH")
-    settled = {
-        "framework=": options.framework,
-        "framework_date=": options.framework_date,
-        "gpu=": where,
-        "cluster=": where,
-    }
+    settled = {"framework=": options.framework, "framework_date=": options.framework_date}
+    settled |= {"gpu=": where, "cluster=": where}
     return tuple(text for text in assumed if not any(flag and text.startswith(key) for key, flag in settled.items()))
 
 
@@ -191,11 +187,8 @@ def _blamed(problem: Problem, options: argparse.Namespace) -> Problem:
         return replace(problem, where=f"--{field_at_fault.names[0].replace('_', '-')}", key="")
     if problem.key == "gpus" and (options.gpus or options.target_nodes):
         return replace(problem, where="--gpus" if options.gpus else "--target-nodes", key="")
-    return (
-        problem
-        if problem.where not in ("", "pipeline", "pipeline layout")
-        else replace(problem, where=options.config or _HERE)
-    )
+    whole = problem.where in ("", "pipeline", "pipeline layout")
+    return replace(problem, where=options.config or _HERE) if whole else problem
 
 
 def or_none(problems: list[Problem], read: Callable[[], _T]) -> _T | None:

@@ -317,12 +317,10 @@ def _known_values() -> Mapping[str, tuple[str, ...]]:
     from projector.workload import zoo
     from projector.workload.fields import fields
 
-    gpus, models = catalogue.gpu_names(), tuple(name for name in zoo.names() if not zoo.is_template(name))
-    choices = {f"field {field.key}": field.choices for field in fields() if field.choices and not field.many}
     return {
-        "model": models,
-        "gpu": gpus,
+        "model": tuple(name for name in zoo.names() if not zoo.is_template(name)),
+        "gpu": catalogue.gpu_names(),
         "cluster": catalogue.cluster_names(),
         "framework": tuple(frameworks.names()),
-        **choices,
+        **{f"field {field.key}": field.choices for field in fields() if field.choices and not field.many},
     }

@@ -195,14 +195,8 @@ def lines(known: OwnRuns) -> Iterator[Line]:
 def as_values(known: OwnRuns) -> dict[str, object]:
     """Returns ``own_runs`` of a JSON document, where there are any: ``used``, each with its measured and projected
     step; ``left``, why other runs of the files are not used."""
-    if not known.measured:
-        return {}
-    used = [
-        {
-            "name": run.name,
-            "measured_step_seconds": run.run.measured_seconds,
-            "projected_step_seconds": run.projection.step_seconds,
-        }
-        for run in known.measured
-    ]
-    return {"own_runs": {"used": used, "left": list(known.unused)}}
+    from projector.io.table import values
+
+    steps = "name measured_step_seconds=run.measured_seconds projected_step_seconds=projection.step_seconds"
+    used = [values(run, steps) for run in known.measured]
+    return {"own_runs": {"used": used, "left": list(known.unused)}} if used else {}

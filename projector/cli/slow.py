@@ -27,18 +27,16 @@ def stated(options: argparse.Namespace) -> Stragglers | None:
     problems: list[Problem] = []
     ranks: dict[int, float] = {}
     links: dict[str, float] = {}
-    for word in options.slow_rank:
-        name, factor = _name_and_factor("--slow-rank", word, problems)
-        if factor and not (name.isascii() and name.isdecimal() and len(name) < 10):
-            problems.append(Problem("--slow-rank", "", name, "a pipeline rank, from 0 on"))
-        elif factor:
-            ranks[int(name)] = factor
-    for word in options.slow_link:
-        name, factor = _name_and_factor("--slow-link", word, problems)
-        if factor and name not in LINKS:
-            problems.append(Problem("--slow-link", "", name, f"one of {', '.join(LINKS)}"))
-        elif factor:
-            links[name] = factor
+    for flag, words in (("--slow-rank", options.slow_rank), ("--slow-link", options.slow_link)):
+        for word in words:
+            name, factor = _name_and_factor(flag, word, problems)
+            if flag == "--slow-link" and name in LINKS:
+                links[name] = factor
+            elif flag == "--slow-rank" and name.isascii() and name.isdecimal() and len(name) < 10:
+                ranks[int(name)] = factor
+            elif factor:
+                expected = "a pipeline rank, from 0 on" if flag == "--slow-rank" else f"one of {', '.join(LINKS)}"
+                problems.append(Problem(flag, "", name, expected))
     raise_all(problems)
     return Stragglers(ranks=ranks, links=links) if ranks or links else None
 

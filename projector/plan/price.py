@@ -114,12 +114,9 @@ def _by_gpu(read: Reader, source: str) -> dict[str, Parameter]:
 
 
 def _parameter(cell: object, key: str, source: str) -> Parameter | None:
-    if isinstance(cell, Mapping):
-        if set(cell) not in ({"value"}, set(_ENDS)):
-            return None
-        values = [cell[name] for name in _ENDS if name in cell]
-    else:
-        values = [cell]
+    if isinstance(cell, Mapping) and set(cell) not in ({"value"}, set(_ENDS)):
+        return None
+    values = [cell[name] for name in _ENDS if name in cell] if isinstance(cell, Mapping) else [cell]
     if any(isinstance(each, str) for each in values):
         return None
     return ranged(values, _LEAST, _MOST, "per GPU-hour" if key == _KEYS[0] else "per kWh", source)
