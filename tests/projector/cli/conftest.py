@@ -1,23 +1,13 @@
-"""A command of ``projector`` in this process, and what it says."""
-
-import json
+"""A command of ``projector`` where no variable says anything."""
 
 import pytest
 from cli_command import VARIABLES
-
-from projector.cli import run
+from cli_command import document as told_as_json
 
 
 @pytest.fixture
-def document(capsys, monkeypatch):
-    """The JSON document of a command with these flags, where no variable says anything."""
+def document(monkeypatch):
+    """The JSON document of a command with these flags."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-
-    def make(*flags, command="performance"):
-        code = run([command, *flags, "--json"])
-        captured = capsys.readouterr()
-        assert (code, captured.err) == (0, "")
-        return json.loads(captured.out)
-
-    return make
+    return lambda *flags, command="performance": told_as_json(command, *flags)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from asked import put
-from cli_command import DEEPSEEK, MIXTRAL, ON_MI355X, ROOT, projector
+from cli_command import DEEPSEEK, MIXTRAL, ON_MI355X, ROOT, refused
 from tabled import tabled, written
 
 VPP = "--num-virtual-stages-per-pipeline-rank"
@@ -30,7 +30,7 @@ def case(tmp_path):
     ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else None,
 )
 def test_flags(flags, words):
-    lines = projector("performance", "--config", MIXTRAL, *flags).refused()
+    lines = refused("performance", "--config", MIXTRAL, *flags)
     for word in words:
         assert word in "\n".join(lines)
 
@@ -40,12 +40,12 @@ def test_flags(flags, words):
     [(("performanse",), "'performance'"), ((), "COMMAND"), (("models", "mixtrall_8x22b"), "mixtral_8x22b")],
 )
 def test_unknown_commands_and_patterns(arguments, word):
-    assert word in projector(*arguments).refused()[0]
+    assert word in refused(*arguments)[0]
 
 
 def test_mistakes_of_flags_and_file_at_once(case):
     file = case(CASE.replace("llama3.1_8b", "llama9_8b").replace("gpus: 8", "gpus: eight\ncolour: red"))
-    lines = projector("memory", "--config", file, "--cluster", "h10", "--framework", "megatronn").refused()
+    lines = refused("memory", "--config", file, "--cluster", "h10", "--framework", "megatronn")
     assert len(lines) == 5
     for word in ("llama9_8b", "eight", "colour", "--cluster", "--framework"):
         assert sum(word in line for line in lines) >= 1
@@ -53,31 +53,31 @@ def test_mistakes_of_flags_and_file_at_once(case):
 
 @pytest.mark.parametrize(("old", "new", "words"), tabled("refusals", "files"))
 def test_files(case, old, new, words):
-    lines = projector("performance", "--config", case(written(CASE, old, new))).refused()
+    lines = refused("performance", "--config", case(written(CASE, old, new)))
     for word in words:
         assert word in "\n".join(lines)
 
 
 @pytest.mark.parametrize(("flags", "line"), tabled("refusals", "flags_of_a_case"))
 def test_a_flag_that_a_case_does_not_take_is_one_line(case, flags, line):
-    (said,) = projector("performance", "--config", case(CASE), *flags).refused()
+    (said,) = refused("performance", "--config", case(CASE), *flags)
     assert re.search(line, said)
 
 
 def test_what_holds_no_configuration(case, tmp_path):
     binary = put(tmp_path / "run.log", os.urandom(4096))
-    projector("performance", "--config", str(binary), "--cluster", "h100").refused()
+    refused("performance", "--config", str(binary), "--cluster", "h100")
     file = case('{"model_type": "llama", "hidden_size": 4096}', "config.json")
-    (line,) = projector("performance", "--config", file, "--cluster", "h100").refused()
+    (line,) = refused("performance", "--config", file, "--cluster", "h100")
     assert f"--config, and this file with --model {file}" in line
 
 
 def test_nothing_is_written(tmp_path, case):
     file = tmp_path / "trace.json"
     bad = case(CASE.replace("gpus: 8", "gpus: 7"))
-    projector("performance", "--config", bad, "--trace", str(file)).refused()
+    refused("performance", "--config", bad, "--trace", str(file))
     assert not file.exists()
-    (line,) = projector("performance", *ON_MI355X, "--trace", str(tmp_path / "absent" / "t.json")).refused()
+    (line,) = refused("performance", *ON_MI355X, "--trace", str(tmp_path / "absent" / "t.json"))
     assert "an existing folder" in line
-    projector("performance", *ON_MI355X, "--trace", str(tmp_path)).refused()
+    refused("performance", *ON_MI355X, "--trace", str(tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["case.yaml"]

@@ -7,7 +7,7 @@ from typing import Any
 import command_line
 import pytest
 from asked import says
-from cli_command import ON_MI355X, ROOT, projector
+from cli_command import ON_MI355X, ROOT, document, told
 
 from projector import frameworks, posterior
 from projector.errors import InputError
@@ -28,23 +28,21 @@ def first_words(text):
 
 
 def test_models():
-    done = projector("models")
-    assert done.code == 0
-    assert {name for name in zoo.names() if not zoo.is_template(name)} <= first_words(done.out)
-    row = next(line for line in done.out.splitlines() if line.startswith("deepseek_v3 "))
+    out = told("models")
+    assert {name for name in zoo.names() if not zoo.is_template(name)} <= first_words(out)
+    row = next(line for line in out.splitlines() if line.startswith("deepseek_v3 "))
     assert row.split()[1:4] == ["671.03", "37.55", "61"]
 
 
 def test_gpus_and_frameworks():
-    assert set(catalogue.gpu_names()) <= first_words(projector("gpus").out)
-    out = projector("frameworks").out
-    assert set(frameworks.names()) <= first_words(out)
-    assert "NVIDIA/Megatron-LM@" in out
+    assert set(catalogue.gpu_names()) <= first_words(told("gpus"))
+    assert set(frameworks.names()) <= first_words(told("frameworks"))
+    says(told("frameworks"), "NVIDIA/Megatron-LM@")
 
 
 @pytest.mark.parametrize("name", catalogue.machine_names()[:3])
 def test_a_machine_is_listed_under_its_own_name(name):
-    assert command_line.document("projector", "clusters", name)["clusters"][0]["name"] == name
+    assert document("clusters", name)["clusters"][0]["name"] == name
 
 
 @pytest.mark.parametrize("words", [["gpus"], ["performance", *ON_MI355X]], ids=lambda words: words[0])
@@ -65,22 +63,22 @@ def test_terminal_gets_styled_tables():
 # ``projector constants``: names, filters, one document, lines that fit.
 
 
-def listed(capsys, *words: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = command_line.document("projector", "constants", *words)["constants"]
+def listed(*words: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = document("constants", *words)["constants"]
     return found
 
 
-def test_what_is_chosen_holds_or_matches_the_pattern(capsys) -> None:
-    held = listed(capsys, "reach")
+def test_what_is_chosen_holds_or_matches_the_pattern() -> None:
+    held = listed("reach")
     assert [each["name"] for each in held] == ["kernels.nearest_shapes.REACH"]
     assert set(held[0]) == {"name", *FIELDS}
-    wild = listed(capsys, "gpus.mi355x.peak_tflops*")
+    wild = listed("gpus.mi355x.peak_tflops*")
     assert {each["unit"] for each in wild} == {"TFLOP/s"}
     assert {each["kind"] for each in wild} == {"datasheet"}
 
 
-def test_kinds_and_scored_ones_are_told_apart(capsys) -> None:
-    fitted, scored = listed(capsys, "--kind", "fitted"), listed(capsys, "--scored")
+def test_kinds_and_scored_ones_are_told_apart() -> None:
+    fitted, scored = listed("--kind", "fitted"), listed("--scored")
     assert {each["kind"] for each in fitted} == {"fitted"}
     assert all(each["scored"] for each in scored)
     assert 0 < len(scored) < len(fitted)
@@ -127,7 +125,7 @@ def test_schedules_are_those_that_the_framework_starts(gpu: str, framework: str)
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_a_kernel_runs_from_the_month_on_that_is_told(direction: str) -> None:
-    def told(date: str) -> Answer:
+    def of(date: str) -> Answer:
         (found,) = (
             each
             for each in answers("mi355x", "primus", "attention", date, "deepseek_v3")
@@ -135,11 +133,11 @@ def test_a_kernel_runs_from_the_month_on_that_is_told(direction: str) -> None:
         )
         return found
 
-    since = told("").since
+    since = of("").since
     assert since
     year, month = int(since[:4]), int(since[5:])
     before = f"{year - (month == 1)}-{(month - 2) % 12 + 1:02d}"
-    assert told(since).how == told("").how != told(before).how
+    assert of(since).how == of("").how != of(before).how
 
 
 def test_the_kernels_are_those_that_a_projection_prices() -> None:
@@ -150,11 +148,11 @@ def test_the_kernels_are_those_that_a_projection_prices() -> None:
 
 
 def test_counts_are_those_of_the_posterior() -> None:
-    document = projector("support", "deepseek_v3", "h100", "megatron-lm", "--json").document
+    found = document("support", "deepseek_v3", "h100", "megatron-lm")
     runs, sources = posterior.load().counts["h100_sxm × megatron-lm"]
-    assert document["measured"]["both"] == {"runs": runs, "sources": sources}
-    assert document["supported"]
-    out = projector("support", "deepseek_v3", "h100", "megatron-lm").out
+    assert found["measured"]["both"] == {"runs": runs, "sources": sources}
+    assert found["supported"]
+    out = told("support", "deepseek_v3", "h100", "megatron-lm")
     assert f"{runs} runs of megatron-lm on h100_sxm" in " ".join(out.split())
 
 

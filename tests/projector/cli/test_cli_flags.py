@@ -4,9 +4,9 @@ import itertools
 import json
 from pathlib import Path
 
-import command_line
 import pytest
-from cli_command import DEEPSEEK, MIXTRAL, ROOT
+from asked import put
+from cli_command import DEEPSEEK, MIXTRAL, ROOT, refused, told
 from tabled import tabled
 
 from projector.cli import run
@@ -61,25 +61,34 @@ def test_schedules_by_the_names_of_primus_and_their_own(document, tmp_path, name
     assert made["derived"]["schedule"] == schedule
 
 
+_FIELDS = {
+    "num_hidden_layers": "num_layers",
+    "hidden_size": "hidden_size",
+    "intermediate_size": "ffn_hidden_size",
+    "num_attention_heads": "num_attention_heads",
+    "num_key_value_heads": "num_query_groups",
+    "vocab_size": "vocab_size",
+}
+
+
 def test_model_of_a_name_or_a_hugging_face_file(document, tmp_path):
     on = ("--cluster", "mi355x", "--gpus", "64")
-    assert document(*on, "--model", "mixtral_8x7b", "--num-virtual-stages-per-pipeline-rank", "4")["model"]["name"] == (
-        "mixtral_8x7b"
-    )
+    named = document(*on, "--model", "mixtral_8x7b", "--num-virtual-stages-per-pipeline-rank", "4")
+    assert named["model"]["name"] == "mixtral_8x7b"
     content = {
         "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336,
         "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
     }  # fmt: skip
-    (tmp_path / "mine.json").write_text(json.dumps(content))
-    case = tmp_path / "case.yaml"
-    case.write_text(
-        "gpu: b200\ngpus: 8\nrecipe: {micro_batch_size: 1, global_batch_size: 64, seq_length: 4096}\nmodel: mine.json\n"
-    )
-    named = document(config=str(case))
-    case.write_text(case.read_text().replace("model: mine.json\n", ""))
-    given = document("--model", str(tmp_path / "mine.json"), config=str(case))
-    assert given["projections"] == named["projections"]
-    assert given["model"]["parameters"] == named["model"]["parameters"] > 7e9
+    put(tmp_path / "config.json", json.dumps(content))
+    ours = "".join(f"{_FIELDS[name]}: {size}\n" for name, size in content.items() if name in _FIELDS)
+    shape = put(tmp_path / "model.yaml", f"name: mine\n{ours}")
+    sizes = "gpu: b200\ngpus: 8\nrecipe: {micro_batch_size: 1, global_batch_size: 64, seq_length: 4096}\n"
+    named = document(config=str(put(tmp_path / "case.yaml", f"{sizes}model: config.json\n")))
+    case = put(tmp_path / "case.yaml", sizes)
+    for form in (tmp_path, tmp_path / "config.json", shape):
+        given = document("--model", str(form), config=str(case))
+        assert given["model"]["parameters"] == named["model"]["parameters"] > 7e9
+        assert form == shape or given["projections"] == named["projections"]
 
 
 def test_every_cluster_answers(capsys, every):
@@ -93,7 +102,7 @@ def test_every_cluster_answers(capsys, every):
 @pytest.mark.parametrize(("flags", "idle"), tabled("workloads", "idle_flags"))
 def test_a_flag_that_changes_nothing_is_named(flags: str, idle: bool) -> None:
     job = "--model mixtral_8x7b --gpu mi325x --framework primus --gpus 16 --mbs 1 --gbs 128 --seq 4096 --ep 8"
-    shown = command_line.told("projector", "performance", *job.split(), *flags.split())
+    shown = told("performance", *job.split(), *flags.split())
     assert any(f"Without effect: {flag} (" in shown for flag in flags.split()) == idle
 
 
@@ -104,36 +113,19 @@ WHOLE_RUN = [f"--assume={name.replace('_', '-')}={float(value):g}" for name, val
 def test_strict_refuses_until_everything_is_stated(command: list[str]) -> None:
     job = [*command, "--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "16", "--strict"]
     said = "--framework megatron-lm --mbs 1 --gbs 64 --seq 8192 --tp 2 --recompute-granularity none --sequence-parallel"
-    named = [line.partition(":")[0] for line in command_line.refused("projector", *job, *said.split()).splitlines()]
+    named = [line.partition(":")[0] for line in refused(*job, *said.split())]
     assert {"--optimizer", "--data-parallel-sharding", "--framework-date"} <= set(named)
-    values = {
-        "--optimizer": "adam",
-        "--data-parallel-sharding": "optim",
-        "--framework-date": "2026-05",
-        "--cross-entropy-fusion": "te",
-        "--attention-backend": "fused",
-    }
+    values = {"--optimizer": "adam", "--data-parallel-sharding": "optim", "--framework-date": "2026-05"}
+    values |= {"--cross-entropy-fusion": "te", "--attention-backend": "fused"}
     rest = [word for flag in named for word in ([flag, values[flag]] if flag in values else [flag])]
-    assert "Assumed" not in command_line.told("projector", *job, *said.split(), *rest)
+    assert "Assumed" not in told(*job, *said.split(), *rest)
 
 
 def test_strict_names_what_a_plan_assumes() -> None:
     first, *rest = ASSUMPTIONS
-    job = [
-        "plan",
-        "--tokens",
-        "1T",
-        "--model",
-        "llama3.1_8b",
-        "--gpu",
-        "h100",
-        "--gpus",
-        "16",
-        "--strict",
-        *WHOLE_RUN[1:],
-    ]
-    told = command_line.refused("projector", *job)
-    assert [name for name in (first, *rest) if f"assumed {name}=" in told] == [first]
+    job = ["plan", "--tokens", "1T", "--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "16", "--strict"]
+    said = "\n".join(refused(*job, *WHOLE_RUN[1:]))
+    assert [name for name in (first, *rest) if f"assumed {name}=" in said] == [first]
 
 
 def test_mfu_by_each_published_formula(document):
@@ -143,7 +135,6 @@ def test_mfu_by_each_published_formula(document):
     assert found["megatron-2026-05"]["mfu"] == pytest.approx(made["projections"]["simulate"]["mfu"])
     ratios = {each["mfu"] / each["tflops"] for each in found.values()}
     assert max(ratios) == pytest.approx(min(ratios))
-    assert [each["gflop"] for each in made["mfu_by_formula"]] == sorted(
-        (e["gflop"] for e in found.values()), reverse=True
-    )
+    counts = [each["gflop"] for each in made["mfu_by_formula"]]
+    assert counts == sorted(counts, reverse=True)
     assert sum(each["own"] for each in found.values()) == 1

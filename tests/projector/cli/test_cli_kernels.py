@@ -4,13 +4,11 @@ import sys
 from argparse import Namespace
 from functools import partial
 
-import command_line
 import pytest
 from asked import refusal
-from cli_command import MIXTRAL, ON_MI355X, VARIABLES
+from cli_command import MIXTRAL, ON_MI355X, VARIABLES, refused
 from tabled import tabled
 
-from projector.cli import run
 from projector.cli.megatron_switches import take
 from tests.projector.kernels.origami_package import RELEASED, build
 
@@ -43,14 +41,14 @@ def test_origami_prices_the_dense_products(document, monkeypatch):
     assert parts(theirs)["optimizer_s"] == parts(ours)["optimizer_s"]
 
 
-def test_backends_that_are_not_there_are_refused_with_everything_else(capsys, monkeypatch):
+def test_backends_that_are_not_there_are_refused_with_everything_else(monkeypatch):
     monkeypatch.setitem(sys.modules, "origami", None)
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    assert run(["performance", *ON_MI355X, "--gemm-backend", "orgami"]) == 2
-    assert run(["performance", "--config", MIXTRAL, "--cluster", "nowhere", "--gemm-backend", "origami"]) == 2
-    misspelt, nowhere, missing = capsys.readouterr().err.splitlines()
+    (misspelt,) = refused("performance", *ON_MI355X, "--gemm-backend", "orgami")
     assert misspelt == "--gemm-backend: found 'orgami', expected a known name; nearest: origami"
+    flags = ("--cluster", "nowhere", "--gemm-backend", "origami")
+    nowhere, missing = refused("performance", "--config", MIXTRAL, *flags)
     assert nowhere.startswith("--cluster")
     assert "rocm-origami" in missing
 
@@ -58,9 +56,8 @@ def test_backends_that_are_not_there_are_refused_with_everything_else(capsys, mo
 def test_origami_on_other_devices_is_unsupported(monkeypatch):
     monkeypatch.setitem(sys.modules, "origami", build(RELEASED))
     flags = ("--cluster", "h100_sxm", "--target-nodes", "8", "--gemm-backend", "origami")
-    assert command_line.refused("projector", "performance", "--config", MIXTRAL, *flags) == (
-        "unsupported: GEMM backend origami knows gfx90a, gfx942, gfx950, not h100_sxm (hopper)\n"
-    )
+    (line,) = refused("performance", "--config", MIXTRAL, *flags)
+    assert line == "unsupported: GEMM backend origami knows gfx90a, gfx942, gfx950, not h100_sxm (hopper)"
 
 
 # Switches of Megatron-LM that are no field by themselves, on the command line of the projector.

@@ -1,12 +1,11 @@
 """``projector search`` on the command line: what it shows, what it keeps, and what it refuses."""
 
-import json
 import shlex
 from typing import Any
 
 import command_line
 import pytest
-from cli_command import DEEPSEEK, ROOT
+from cli_command import DEEPSEEK, MIXTRAL, document, told
 from tabled import tabled
 
 from projector.__main__ import main
@@ -20,14 +19,13 @@ FIXED = tuple(
 )
 
 
-def document(capsys, *more: str, fixed: tuple[str, ...] = FIXED) -> dict[str, Any]:
-    made = json.loads(command_line.told("projector", "search", *SMALL, *fixed, "--json", *more))
-    assert isinstance(made, dict)
+def searched(*more: str, fixed: tuple[str, ...] = FIXED) -> dict[str, Any]:
+    made: dict[str, Any] = document("search", *SMALL, *fixed, *more)
     return made
 
 
-def test_the_document_adds_up(capsys) -> None:
-    made = document(capsys)
+def test_the_document_adds_up() -> None:
+    made = searched()
     counts = made["counts"]
     parts = ("out_of_memory", "unsupported", "bounded_away", "projected")
     assert counts["valid"] == sum(counts[name] for name in parts)
@@ -38,10 +36,10 @@ def test_the_document_adds_up(capsys) -> None:
     assert sum(made["best"][0]["breakdown"].values()) == pytest.approx(made["best"][0]["step_seconds"])
 
 
-def test_the_best_is_written(capsys, tmp_path) -> None:
+def test_the_best_is_written(tmp_path) -> None:
     files = [str(tmp_path / name) for name in ("case.yaml", "megatron.yaml")]
-    made = document(capsys, "--write", files[0], "--write", files[1])
-    again = command_line.document("projector", "performance", "--config", files[0])
+    made = searched("--write", files[0], "--write", files[1])
+    again = document("performance", "--config", files[0])
     assert again["projections"]["simulate"]["tgs"] == pytest.approx(made["best"][0]["tgs"])
     text = (tmp_path / "megatron.yaml").read_text()
     assert f"tensor_model_parallel_size: {made['best'][0]['fields']['tp']}" in text
@@ -49,16 +47,15 @@ def test_the_best_is_written(capsys, tmp_path) -> None:
 
 def test_the_fewest_gpus_are_those_on_half_of_which_nothing_fits() -> None:
     words = ("--model", "llama3.1_8b", "--gpu", "h100", "--gbs", "16", "--seq-length", "4096", *FIXED)
-    gpus = command_line.document("projector", "search", *words, "--fewest-gpus")["best"][0]["gpus"]
+    gpus = document("search", *words, "--fewest-gpus")["best"][0]["gpus"]
     assert main(["search", *words, "--gpus", str(gpus), "--json"]) == 0
     assert main(["search", *words, "--gpus", str(gpus // 2), "--json"]) == 2
 
 
-def test_no_search_is_worse_than_what_is_stated(capsys) -> None:
+def test_no_search_is_worse_than_what_is_stated() -> None:
     """However short it is, and whatever the layout of its pipeline."""
-    own = command_line.document("projector", "performance", "--config", DEEPSEEK)
-    assert main(["search", "--config", DEEPSEEK, "--json", "--budget", "0.001s"]) == 0
-    best = json.loads(capsys.readouterr().out)["best"][0]
+    own = document("performance", "--config", DEEPSEEK)
+    best = document("search", "--config", DEEPSEEK, "--budget", "0.001s")["best"][0]
     assert own["memory"]["status"] == "fits"
     assert best["step_seconds"] <= own["projections"]["simulate"]["step_seconds"]
 
@@ -74,8 +71,8 @@ def test_bad_input_is_one_clear_error(words: tuple[str, ...], said: str) -> None
     assert "--vary" not in words or error.count("\n") == 1
 
 
-def test_what_is_told_apart_is_what_the_interval_of_its_ratio_says(capsys) -> None:
-    best = document(capsys, "--top", "40", fixed=tuple(x.replace("layers=8", "layers=8,16,24") for x in FIXED))["best"]
+def test_what_is_told_apart_is_what_the_interval_of_its_ratio_says() -> None:
+    best = searched("--top", "40", fixed=tuple(x.replace("layers=8", "layers=8,16,24") for x in FIXED))["best"]
     assert best[0]["gain"] == {"middle": 0, "low": 0, "high": 0}
     for each in best[1:]:
         gain = each["gain"]
@@ -87,13 +84,13 @@ def test_what_is_told_apart_is_what_the_interval_of_its_ratio_says(capsys) -> No
 
 
 def test_time_is_enough_for_something_that_fits_and_says_what_is_left() -> None:
-    whole = ("--model", "llama3_70b", "--gpu", "h100", "--gpus", "64", "--budget", "0.001s", "--json")
-    made = json.loads(command_line.told("projector", "search", *whole))
+    whole = ("--model", "llama3_70b", "--gpu", "h100", "--gpus", "64", "--budget", "0.001s")
+    made = document("search", *whole)
     assert made["gap"] is None
     assert 0 < made["gap_to_peak"] < 1
     first = made["best"][0]
     assert (first["memory"]["status"], first["told_apart"]) == ("fits", False)
-    again = command_line.document("projector", *made["start"][1:])
+    again = document(*made["start"][1:])
     assert again["projections"]["simulate"]["step_seconds"] == first["step_seconds"]
 
 
@@ -106,23 +103,15 @@ ASKED = (*LLAMA, "--gpus", "8")
 PINNED = (*LLAMA, "--pp", "1", "--cp", "1", "--mbs", "1", *("--recompute-granularity", "full"))
 
 
-def told(capsys, *words: str) -> str:
-    assert main(["ask", *words]) == 0
-    taken = capsys.readouterr()
-    assert taken.err == ""
-    return taken.out
-
-
-def answered(capsys, *words: str) -> list[dict[str, Any]]:
-    answers = json.loads(told(capsys, *words, "--json"))["answers"]
-    assert isinstance(answers, list)
+def answered(*words: str) -> list[dict[str, Any]]:
+    answers: list[dict[str, Any]] = document("ask", *words)["answers"]
     return answers
 
 
-def test_an_answer_is_25_lines_with_the_verdict_first(capsys, monkeypatch) -> None:
+def test_an_answer_is_25_lines_with_the_verdict_first(monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     asked = ("--model", "deepseek_v3", "--gpu", "h100", "--gpus", "1024", "--seq", "8k", "--price", "2")
-    lines = told(capsys, *asked, "--budget", "0").splitlines()
+    lines = told("ask", *asked, "--budget", "0").splitlines()
     assert len(lines) <= 25
     assert max(map(len, lines)) <= 80
     heads = ("deepseek_v3 on 1024", "Fits: ", "Layout: ", "Expected: ", "90 % between", "Uncertain by", "Whole run: ")
@@ -131,24 +120,24 @@ def test_an_answer_is_25_lines_with_the_verdict_first(capsys, monkeypatch) -> No
     assert at[1] == 1
 
 
-FILE = ("--config", str(ROOT / "examples" / "mixtral_8x22b_mi355x.yaml"), "--gpu", "mi355x", "--gpus", "64")
+FILE = ("--config", MIXTRAL, "--gpu", "mi355x", "--gpus", "64")
 
 
 @pytest.mark.parametrize("words", [*tabled("workloads", "questions"), FILE])
-def test_the_command_projects_the_same(capsys, words: tuple[str, ...]) -> None:
-    (answer,) = answered(capsys, *words, "--budget", "0")
+def test_the_command_projects_the_same(words: tuple[str, ...]) -> None:
+    (answer,) = answered(*words, "--budget", "0")
     program, *command = answer["start"]
     assert program == "projector"
-    made = command_line.document("projector", *command)
+    made = document(*command)
     assert made["projections"]["simulate"]["step_seconds"] == answer["step_seconds"]
     assert made["projections"]["simulate"]["expected"]["middle"] == pytest.approx(answer["expected"]["middle"])
     assert made["memory"]["margin"] == answer["margin"]
     assert answer["fits"]
 
 
-def test_the_shell_reads_the_lines_as_that_command(capsys) -> None:
-    (answer,) = answered(capsys, *ASKED)
-    shown = told(capsys, *ASKED).partition("Start from:\n")[2]
+def test_the_shell_reads_the_lines_as_that_command() -> None:
+    (answer,) = answered(*ASKED)
+    shown = told("ask", *ASKED).partition("Start from:\n")[2]
     assert shlex.split(shown.replace("\\\n", "")) == answer["start"]
 
 
@@ -162,42 +151,41 @@ def test_a_command_is_wrapped_between_its_words(columns: int, monkeypatch) -> No
     assert not any(line.endswith(("--model \\", "--gpus \\")) for line in lines)
 
 
-def test_half_of_the_fewest_gpus_do_not_do(capsys) -> None:
-    (fewest,) = answered(capsys, *PINNED, "--fewest-gpus")  # as --gpus min
-    assert (fewest["memory"]["status"], fewest["gpus"]) == ("fits", answered(capsys, *PINNED)[0]["gpus"])
-    (half,) = answered(capsys, *PINNED, "--gpus", str(fewest["gpus"] // 2))
+def test_half_of_the_fewest_gpus_do_not_do() -> None:
+    (fewest,) = answered(*PINNED, "--fewest-gpus")  # as --gpus min
+    assert (fewest["memory"]["status"], fewest["gpus"]) == ("fits", answered(*PINNED)[0]["gpus"])
+    (half,) = answered(*PINNED, "--gpus", str(fewest["gpus"] // 2))
     assert not half["fits"] or half["memory"]["status"] == "too-close"
 
 
-def test_the_whole_run_is_that_of_plan(capsys) -> None:
-    (answer,) = answered(capsys, *ASKED, "--price", "2", "--tokens", "1T")
-    words = [*answer["start"][2:], "--price", "2", "--tokens", "1T", "--json"]
-    figures = json.loads(command_line.told("projector", "plan", *words))["figures"]
+def test_the_whole_run_is_that_of_plan() -> None:
+    (answer,) = answered(*ASKED, "--price", "2", "--tokens", "1T")
+    figures = document("plan", *answer["start"][2:], "--price", "2", "--tokens", "1T")["figures"]
     assert answer["run"]["middle"] == pytest.approx(figures["middle"])
     assert answer["run"]["tokens"] == 1e12
 
 
-def test_the_fewest_that_are_done_in_time(capsys) -> None:
+def test_the_fewest_that_are_done_in_time() -> None:
     """Half as many take longer than the run may, and what is answered does not."""
     job = (*PINNED, "--tokens", "1T")
-    (found,) = answered(capsys, *job, "--within", "30")
+    (found,) = answered(*job, "--within", "30")
     assert found["run"]["middle"]["days"] <= 30
-    (half,) = answered(capsys, *job, "--gpus", str(found["gpus"] // 2))
+    (half,) = answered(*job, "--gpus", str(found["gpus"] // 2))
     assert half["run"]["middle"]["days"] > 30
-    (faster,) = answered(capsys, *job, "--within", "2s")
+    (faster,) = answered(*job, "--within", "2s")
     step = faster["expected"]["middle"]
     rate = faster["recipe"]["global_batch_size"] * faster["recipe"]["seq_length"] / step
     assert step <= 2
-    assert answered(capsys, *job, "--within", f"{0.999 * rate}/s")[0]["gpus"] == faster["gpus"]
-    assert answered(capsys, *job, "--within", "2999-01-01")[0]["gpus"] < found["gpus"]
+    assert answered(*job, "--within", f"{0.999 * rate}/s")[0]["gpus"] == faster["gpus"]
+    assert answered(*job, "--within", "2999-01-01")[0]["gpus"] < found["gpus"]
     assert "--within: found '0.1 days', expected" in command_line.refused("projector", "ask", *job, "--within", "0.1")
-    assert main(["ask", *job, "--within", "30", "--gpus", "8"]) == 2
-    assert "the fewest are looked for" in capsys.readouterr().err
+    said = command_line.refused("projector", "ask", *job, "--within", "30", "--gpus", "8")
+    assert "the fewest are looked for" in said
 
 
-def test_no_more_gpus_are_asked_for_than_a_longer_look_needs(capsys) -> None:
+def test_no_more_gpus_are_asked_for_than_a_longer_look_needs() -> None:
     job = (*LLAMA, "--pp", "2", "--cp", "1", "--tokens", "1T", "--budget")
-    first, longer = (answered(capsys, *job, budget, "--gpus", "8")[0] for budget in ("0", "30p"))
+    first, longer = (answered(*job, budget, "--gpus", "8")[0] for budget in ("0", "30p"))
     ends = [each["run"]["middle"]["days"] for each in (longer, first)]
     assert ends[0] < ends[1]
-    assert answered(capsys, *job, "30p", "--within", str(sum(ends) / 2))[0]["gpus"] == 8
+    assert answered(*job, "30p", "--within", str(sum(ends) / 2))[0]["gpus"] == 8

@@ -1,27 +1,24 @@
 """``--write patch``: the change of a file that makes it what a command shows, applied and read again."""
 
-import json
 import subprocess
 from pathlib import Path
 
 import pytest
+from cli_command import ROOT, document, refused
 from tabled import sample
-
-from projector.__main__ import main
 
 SCRIPT = sample("patched.sh")
 JOB = sample("patched.toml")
 EXPERIMENT = sample("patched.yaml")
 OF_FOLDER = "MI355X/experts.yaml"
-EXPERTS = (Path(__file__).parents[3] / "examples/mixtral_8x22b_mi355x.yaml").read_text(encoding="utf-8")
+EXPERTS = (ROOT / "examples/mixtral_8x22b_mi355x.yaml").read_text(encoding="utf-8")
 FILES = {"run.sh": SCRIPT, "job.toml": JOB, "experiment.yaml": EXPERIMENT, OF_FOLDER: EXPERTS}
 WHERE = ["--gpu", "h100", "--gpus", "16"]
 
 
-def projected(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[float, float]:
+def projected(*words: str) -> tuple[float, float]:
     where = ["--gpus", "32"] if OF_FOLDER in words else WHERE
-    assert main(["performance", *where, *words, "--json"]) in (0, 1)
-    found = json.loads(capsys.readouterr().out)
+    found = document("performance", *where, *words)
     return found["projections"]["simulate"]["step_seconds"], found["memory"]["allocated"]
 
 
@@ -39,16 +36,16 @@ def projected(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[float, f
     ],
 )
 def test_a_patched_file_is_what_was_shown(
-    name: str, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+    name: str, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).parent.mkdir(exist_ok=True)
     Path(name).write_text(FILES[name])
-    wanted = projected(capsys, "--config", name, *words, "--write", "my.patch")
-    assert wanted != projected(capsys, "--config", name)
+    wanted = projected("--config", name, *words, "--write", "my.patch")
+    assert wanted != projected("--config", name)
     assert Path(name).read_text() == FILES[name]
     subprocess.run(["git", "apply", "-p0", "my.patch"], check=True)
-    assert projected(capsys, "--config", name) == pytest.approx(wanted, rel=1e-12)
+    assert projected("--config", name) == pytest.approx(wanted, rel=1e-12)
     kept = [line for line in FILES[name].splitlines() if "  #" in line]
     assert all(line.split("  #")[1] in Path(name).read_text() for line in kept)
 
@@ -62,14 +59,12 @@ def test_a_patched_file_is_what_was_shown(
     ],
 )
 def test_what_cannot_be_changed_is_refused(
-    text: str | None, words: tuple[str, ...], found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    text: str | None, words: tuple[str, ...], found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     name = "my.sh" if text and text.startswith("#!") else "my.yaml"
     if text:
         Path(name).write_text(text)
-    code = main(["performance", *WHERE, *(("--config", name) if text else ()), *words, "--write", "patch"])
-    said = capsys.readouterr()
-    assert (code, list(tmp_path.glob("*.patch"))) == (2, [])
-    assert found in said.err
+    said = refused("performance", *WHERE, *(("--config", name) if text else ()), *words, "--write", "patch")
+    assert not list(tmp_path.glob("*.patch"))
+    assert found in "\n".join(said)

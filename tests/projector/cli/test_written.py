@@ -1,6 +1,7 @@
 """``--write``: each kind of file, read back as a user reads any file of its kind, is the same projection."""
 
 import argparse
+import contextlib
 import json
 import subprocess
 from pathlib import Path
@@ -55,9 +56,8 @@ CASES += [(kind, SHARDED, ()) for kind in ("case", "torchtitan")]
 
 
 def projected(*words: str, cwd: Path) -> tuple[float, float]:
-    done = command_line.run("projector", "performance", *words, "--json", cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    with contextlib.chdir(cwd):
+        document = command_line.document("projector", "performance", *words)
     return document["projections"]["simulate"]["step_seconds"], document["memory"]["allocated"]
 
 

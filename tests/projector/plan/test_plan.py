@@ -1,6 +1,5 @@
 """A whole run: failures against saves, laws of the four figures, published interruptions, prices, the command."""
 
-import json
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -8,17 +7,17 @@ from itertools import pairwise
 import command_line
 import numpy as np
 import pytest
+from asked import put, refusal, says
 from tabled import tabled
 
-from projector.cli import run as command
-from projector.errors import InputError, Unsupported
+from projector.errors import Unsupported
 from projector.hardware import catalogue
 from projector.hardware.catalogue import cluster
 from projector.parameter import Parameter
 from projector.plan import goodput
 from projector.plan.assumptions import ASSUMPTIONS, WORDS, assumed, ends
 from projector.plan.forecast import Run, figures, forecast
-from projector.plan.price import read_price
+from projector.plan.price import Price, read_price
 from projector.plan.rl import RlStep, Rollout, forward_seconds, rl_step
 from projector.workload import zoo
 from projector.workload.parameters import count
@@ -122,38 +121,36 @@ def test_assumptions_from_words() -> None:
     assert [ends(found[name]) for name in ("pue", "restart_s")] == [(1.1, 1.1, 1.1), (60.0, 120.0, 300.0)]
     assert set(ASSUMPTIONS) < set(WORDS)
     wrong = ["pue", "pue=0.5", "pue=nan", "pue=1.3,1.4,1.5", "pue=1.1,1.2", "prize=3", "restart_s=inf"]
-    with pytest.raises(InputError) as caught:
-        assumed(wrong)
-    assert len(caught.value.problems) == len(wrong)
+    assert len(refusal(assumed, wrong).problems) == len(wrong)
 
 
 def test_prices_of_a_file(tmp_path) -> None:
-    path = tmp_path / "price.yaml"
-    path.write_text("price_per_gpu_hour: {value: 2, low: 1, high: 3}\ncurrency: USD\nsource: an offer\n")
-    made = read_price(str(path))
-    assert (made.gpu_hour("h100_sxm"), made.currency, ends(made.ranges["price_per_gpu_hour"])) == (
-        2.0,
-        "USD",
-        (1.0, 2.0, 3.0),
-    )
+    def price(text: str) -> Price:
+        return read_price(str(put(tmp_path / "price.yaml", f"{text}\ncurrency: USD\nsource: an offer\n")))
+
+    made = price("price_per_gpu_hour: {value: 2, low: 1, high: 3}")
+    assert (made.gpu_hour("h100_sxm"), made.currency) == (2.0, "USD")
+    assert ends(made.ranges["price_per_gpu_hour"]) == (1.0, 2.0, 3.0)
+    by_gpu = price("price_by_gpu: {h100: 3}\nprice_per_gpu_hour: 2")
+    assert [by_gpu.gpu_hour(gpu) for gpu in ("h100_sxm", "mi300x")] == [3.0, 2.0]
     assert read_price("2.5").gpu_hour("mi300x") == 2.5
     for text in ("nan", "-1", "inf", "0"):
-        with pytest.raises(InputError):
-            read_price(text)
-    path.write_text("price_per_gpu_hour: .nan\nenergy_price_per_kwh: -1\ncurency: USD\nsource: ''\n")
-    with pytest.raises(InputError) as caught:
-        read_price(str(path))
-    keys = {problem.key for problem in caught.value.problems}
-    assert keys == {"price_per_gpu_hour", "energy_price_per_kwh", "curency", "currency", "source"}
-    path.write_text("price_by_gpu: {h100: 3, abacus: 1, mi300x: -1}\ncurrency: USD\nsource: x\n")
-    with pytest.raises(InputError) as caught:
-        read_price(str(path))
-    assert {problem.key for problem in caught.value.problems} == {"price_by_gpu.abacus", "price_by_gpu.mi300x"}
-    path.write_text("price_by_gpu: {h100: 3}\nprice_per_gpu_hour: 2\ncurrency: USD\nsource: x\n")
-    assert [read_price(str(path)).gpu_hour(gpu) for gpu in ("h100_sxm", "mi300x")] == [3.0, 2.0]
-    path.write_text("currency: USD\nsource: x\n")
-    with pytest.raises(InputError, match="price_per_gpu_hour"):
-        read_price(str(path))
+        refusal(read_price, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("price_per_gpu_hour: .nan\nenergy_price_per_kwh: -1", {"price_per_gpu_hour", "energy_price_per_kwh"}),
+        ("price_per_gpu_hour: 2\ncurency: USD\nsource: ''", {"curency", "currency", "source"}),
+        ("price_by_gpu: {h100: 3, abacus: 1, mi300x: -1}", {"price_by_gpu.abacus", "price_by_gpu.mi300x"}),
+        ("", {"price_per_gpu_hour"}),
+    ],
+)
+def test_mistakes_of_a_price_are_named_by_their_keys(tmp_path, text: str, keys: set[str]) -> None:
+    rest = "" if "source" in text else "\ncurrency: USD\nsource: an offer"
+    caught = refusal(read_price, str(put(tmp_path / "price.yaml", f"{text}{rest}\n")))
+    assert {problem.key for problem in caught.problems} == keys
 
 
 CASE = """\
@@ -168,18 +165,7 @@ recipe: {tp: 2, micro_batch_size: 1, global_batch_size: 512, seq_length: 8192, d
 def test_the_command_says_it_as_a_page_and_as_a_document(case: str) -> None:
     words = ["plan", "--config", case, "--tokens", "15T", "--price", "2"]
     page = command_line.told("projector", *words)
-    for text in (
-        "15T tokens",
-        "GPU-hours",
-        "cost",
-        "On more GPUs",
-        "131,072",
-        "What moves it most",
-        "Young",
-        "PUE",
-        "GiB to spare",
-    ):
-        assert text in page
+    says(page, "15T tokens", "GPU-hours", "cost", "On more GPUs", "131,072", "What moves it most", "Young", "PUE")
     found = command_line.document("projector", *words)
     assert found["steps"] == pytest.approx(15e12 / 512 / 8192)
     figures = found["figures"]
@@ -198,21 +184,19 @@ def test_the_command_says_it_as_a_page_and_as_a_document(case: str) -> None:
     assert all(each["source"] for each in found["assumptions"])
 
 
-def test_the_interval_of_a_step_is_that_of_its_projection(case: str, capsys) -> None:
+def test_the_interval_of_a_step_is_that_of_its_projection(case: str) -> None:
     asked = ["--config", case, "--cp", "4"]
     told = command_line.document("projector", "performance", *asked)["projections"]["simulate"]["expected"]
-    assert command(["plan", *asked, "--tokens", "1T", "--json"]) == 0
-    (step,) = [e for e in json.loads(capsys.readouterr().out)["assumptions"] if e["name"] == "step_seconds"]
+    planned = command_line.document("projector", "plan", *asked, "--tokens", "1T")
+    (step,) = [each for each in planned["assumptions"] if each["name"] == "step_seconds"]
     assert (step["low"], step["high"]) == pytest.approx((told["low"], told["high"]))
 
 
-def test_an_end_of_a_range_at_which_the_run_stops(case: str, capsys) -> None:
+def test_an_end_of_a_range_at_which_the_run_stops(case: str) -> None:
     words = ["plan", "--config", case, "--tokens", "1T", "--assume", "failures_per_node_day=0.01,0.001,100"]
-    assert command(words) == 0
-    said = capsys.readouterr()
-    assert "stops" in said.out
-    assert "nan" not in said.out
-    assert said.err == ""
+    out = command_line.told("projector", *words)
+    assert "stops" in out
+    assert "nan" not in out
     found = command_line.document("projector", *words)
     (moved,) = [each for each in found["assumptions"] if each["name"] == "failures_per_node_day"]
     assert moved["change"]["days"][1] is None

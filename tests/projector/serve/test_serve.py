@@ -29,7 +29,7 @@ FLAGS = ("--model", "llama3.1_8b", "--gpu", "h100_sxm", "--gpus", "16", "--tp", 
 
 @pytest.mark.parametrize("command", ["performance", "memory", "layers"])
 def test_documents_are_those_of_the_command_line(command: str) -> None:
-    told = json.loads(command_line.run("projector", command, *FLAGS, "--json").stdout)
+    told = command_line.document("projector", command, *FLAGS)
     made = answers.answer(command, QUESTION)
     assert made.keys() == told.keys()
     same = set(told) - {"assumed"}  # fields are said by --set here
@@ -38,21 +38,15 @@ def test_documents_are_those_of_the_command_line(command: str) -> None:
 
 def test_the_view_says_the_command_and_the_python_that_say_the_same(monkeypatch) -> None:
     view = answers.answer("view", {**QUESTION, "gpu.hbm_bytes_per_s": "4e12"})
+    assert len(view["activations_by_module"]) == 2  # one a rank
     seconds = view["projections"]["simulate"]["step_seconds"]
     words = view["shell"].replace("\\\n", " ").split()
-    told = json.loads(command_line.run(*words, "--json").stdout)
+    told = command_line.document(*words)
     assert told["projections"]["simulate"]["step_seconds"] == seconds
     names: dict[str, Any] = {}
     exec(view["python"].replace("pj.project", "made = pj.project"), names)
     assert names["made"].step_seconds == seconds
     assert seconds < answers.answer("view", QUESTION)["projections"]["simulate"]["step_seconds"]
-
-
-def test_modules_are_those_of_the_command_and_one_entry_a_rank() -> None:
-    view = answers.answer("view", QUESTION)
-    assert len(view["activations_by_module"]) == 2
-    told = json.loads(command_line.run("projector", "memory", *FLAGS, "--json").stdout)
-    assert view["activations_by_module"] == told["activations_by_module"]
 
 
 def test_a_timeline_ends_with_its_step_and_keeps_its_ends() -> None:
@@ -155,9 +149,7 @@ def test_openapi_names_every_path_and_word() -> None:
 
 
 def test_the_command_refuses_a_port_that_is_taken(address: str) -> None:
-    done = command_line.run("projector", "serve", "--port", address.rsplit(":", 1)[1])
-    assert done.returncode == 2
-    assert "--port: found" in done.stderr
+    assert "--port: found" in command_line.refused("projector", "serve", "--port", address.rsplit(":", 1)[1])
 
 
 def opened(chromium: Any, url: str, width: int = 1300, theme: str = "light") -> Any:
@@ -236,8 +228,8 @@ def test_a_client_calls_every_tool() -> None:
 
     found = {name: " ".join(part.text for part in each.content) for name, each in anyio.run(told).items()}
     flags = ("--model", "llama3.1_8b", "--gpu", "h100_sxm", "--gpus", "16", "--tp", "2", "--gbs", "64")
-    line = command_line.run("projector", "performance", *flags, "--set", "tp_comm_overlap=false", "--json").stdout
-    seconds = json.loads(line)["projections"]["simulate"]["step_seconds"]
+    line = command_line.document("projector", "performance", *flags, "--set", "tp_comm_overlap=false")
+    seconds = line["projections"]["simulate"]["step_seconds"]
     assert json.loads(found["performance"])["projections"]["simulate"]["step_seconds"] == seconds
     assert json.loads(found["ask"])["answers"][0]["fits"] is True
     assert json.loads(found["memory"])["memory"]["ranks"]
@@ -250,9 +242,7 @@ def test_a_client_calls_every_tool() -> None:
 def test_without_the_package_the_command_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
     monkeypatch.setitem(sys.modules, "mcp.server", None)
-    done = command_line.run("projector", "mcp")
-    assert done.returncode == 2
-    assert "pip install 'projector-harness[mcp]'" in done.stderr
+    assert "pip install 'projector-harness[mcp]'" in command_line.refused("projector", "mcp")
 
 
 def test_the_file_for_agents_names_commands_that_work() -> None:
