@@ -50,9 +50,8 @@ def command(args: argparse.Namespace) -> int:
         raise InputError([Problem(str(args.looks), "", "no first look", "some, made by `harness first-look`")])
     tools = evaluate.tools_for(NAME)[:1]
     with progress("projecting", len(runs)) as advance:
-        result = evaluate.evaluate(
-            [evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs or 1, progress=advance
-        )
+        selected = [evaluate.Selected("", run) for run in runs]
+        result = evaluate.evaluate(selected, tools, jobs=args.jobs or 1, progress=advance)
         advance(words="learning")
         known, rows = posterior_file.learnt(runs, result.observed[NAME], looks)
         tables = [view_posterior.deviations(known), view_posterior.scatter(known)]
@@ -62,9 +61,8 @@ def command(args: argparse.Namespace) -> int:
             tables = [view_posterior.by_group(judged), view_posterior.own_runs(judged.unseen), *tables]
             lines = [view_posterior.headline(judged.unseen)]
     if args.against:
-        lines.append(
-            _agreement(known, posterior.parse(read_text(args.against, "a posterior"), str(args.against)), rows)
-        )
+        old = posterior.parse(read_text(args.against, "a posterior"), str(args.against))
+        lines.append(_agreement(known, old, rows))
     if args.out:
         write_whole(args.out, posterior_file.text(known))
     report = Report(title=f"Calibration of {NAME}", lines=tuple(lines), tables=tuple(tables))

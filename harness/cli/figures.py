@@ -116,12 +116,8 @@ def _write(folder: Path, report: Report, saved: files.Saved, jobs: int, judged: 
     write_whole(folder / observations.FILE, observations.text(saved.evaluation.observed))
     write_whole(folder / "whatif.md", markdown.render(view_whatif.build(saved.evaluation, view_figures.MAIN)))
     looks = first_look.read(first_look.FILE)
-    write_whole(
-        folder / "sources.md",
-        markdown.render(
-            view_sources.build(saved.evaluation, looks, view_figures.MAIN, judged.unseen if judged else ())
-        ),
-    )
+    sources = view_sources.build(saved.evaluation, looks, view_figures.MAIN, judged.unseen if judged else ())
+    write_whole(folder / "sources.md", markdown.render(sources))
     main_rows = (r for r in rows if r.predictor == view_figures.MAIN and r.fit != "shipped")
     write_whole(folder / "results.csv", files.csv_text(map(files.rounded, main_rows)))
 

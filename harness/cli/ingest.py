@@ -63,9 +63,8 @@ def _ingest_all(args: argparse.Namespace) -> int:
         return _ingest_long_table(args)
     report = ingest(args.paths, out=args.out, header_map=args.map, said=said_of(args))
     views = {log.run.id: view for log in report.logs if (view := _view(log)) is not None}
-    drawn = {
-        name: view for name, view in views.items() if name not in {log.run.id for log in report.logs if log.problems}
-    }
+    unsound = {log.run.id for log in report.logs if log.problems}
+    drawn = {name: view for name, view in views.items() if name not in unsound}
     plots = _plot(drawn, args.out) if args.out is not None and not args.no_plot else []
     if args.json:
         counted = {"usable": report.usable, "refusals": dict(report.refusals), "plots": [str(path) for path in plots]}
@@ -74,15 +73,8 @@ def _ingest_all(args: argparse.Namespace) -> int:
     if not args.summary:
         for row in report.rows:
             terminal.show([*map(Line, _row(row)), *(ingest_view.blocks(views[row.id]) if row.id in views else ())])
-    terminal.show(
-        map(
-            Line,
-            (
-                *_totals(Counter(row.status for row in report.rows), report.refusals, report.written),
-                *(f"written: {path}" for path in plots),
-            ),
-        )
-    )
+    totals = _totals(Counter(row.status for row in report.rows), report.refusals, report.written)
+    terminal.show(map(Line, (*totals, *(f"written: {path}" for path in plots))))
     return _exit_code(report)
 
 

@@ -73,10 +73,8 @@ def _run(options: argparse.Namespace) -> None:
     from projector.io.terminal import show
 
     names = [name.strip() for name in (options.gpu or "").split(",") if name.strip()]
-    if len(names) > 1 and options.config:
-        raise InputError([Problem("--gpu", "", options.gpu, "one GPU beside --config")])
-    if len(names) > 1 and options.write:
-        raise InputError([Problem("--gpu", "", options.gpu, "one GPU beside --write")])
+    if len(names) > 1 and (beside := "--config" if options.config else "--write" if options.write else ""):
+        raise InputError([Problem("--gpu", "", options.gpu, f"one GPU beside {beside}")])
     runs.prepare(options)
     problems: list[Problem] = []
     answers = []
@@ -100,13 +98,11 @@ def answered(options: argparse.Namespace) -> Answer:
     from projector.cli.inputs import naming_the_flag, read_case
     from projector.search.unfit import unfit
 
-    fewest = (
-        bool(options.within) or options.gpus == "min" or not (options.gpus or options.target_nodes or options.config)
-    )
+    stated = options.gpus or options.target_nodes or options.config
+    fewest = bool(options.within) or options.gpus == "min" or not stated
     if options.within and isinstance(options.gpus, int):
-        raise InputError(
-            [Problem("--within", "", f"--gpus {options.gpus}", "no number of GPUs: the fewest are looked for")]
-        )
+        expected = "no number of GPUs: the fewest are looked for"
+        raise InputError([Problem("--within", "", f"--gpus {options.gpus}", expected)])
     if fewest:
         options.gpus = 1
     own_runs = runs.read_own(options)

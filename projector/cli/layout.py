@@ -26,12 +26,12 @@ _BYTES = 6  # of a parameter that a GPU holds at the least: weights and gradient
 
 def budget(text: str) -> dict[str, Any]:
     """Parses ``--budget`` for argparse into the limits of a search."""
+    if text == "none":
+        return {}
     match = _BUDGET.fullmatch(text.strip())
-    if match is None and text != "none":
+    if match is None:
         expected = "CPU seconds (8, 5min), a number of projections (500p), or none"
         raise argparse.ArgumentTypeError(f"found {text!r}, expected {expected}")
-    if match is None:
-        return {}
     if match[2] == "p":
         return {"projections": int(float(match[1]))}
     return {"seconds": float(match[1]) * (60 if match[2] == "min" else 1)}

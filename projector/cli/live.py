@@ -86,6 +86,7 @@ def table(times: Measurement, simulated: Projection, live: Projection, cluster: 
     from projector.io.table import NONE, figure, table_of, text, without
 
     parts = [each for each in _compared(times, simulated, live, cluster) if each.measured > _NOTHING]
+    error = "{:+.1%}".format
     columns = (
         text("part", "part"),
         figure("simulated ms", "simulated", _ms),
@@ -93,10 +94,8 @@ def table(times: Measurement, simulated: Projection, live: Projection, cluster: 
         figure("tabled", lambda each: None if each.recorded is None else f"{each.tabled:.0%}"),
         figure("measured ms", "measured", _ms),
         figure("spread", "spread", "{:.0%}".format),
-        figure("error", lambda each: f"{each.simulated / each.measured - 1.0:+.1%}"),
-        figure(
-            "of tables", lambda each: None if each.recorded is None else f"{each.recorded / each.measured - 1.0:+.1%}"
-        ),
+        figure("error", lambda each: each.simulated / each.measured - 1.0, error),
+        figure("of tables", lambda each: None if each.recorded is None else each.recorded / each.measured - 1.0, error),
     )
     note = "One micro-batch of one rank, communication inside layers included. Spread: interquartile range over median."
     if any(each.recorded is not None for each in parts):

@@ -58,8 +58,7 @@ def as_document(case: Case, result: Remedies, projection: Projection) -> dict[st
 def _values(case: Case, remedy: Remedy) -> dict[str, Any]:
     projection = remedy.projection
     return {
-        "change": remedy.change.label,
-        "kind": remedy.change.kind,
+        **values(remedy, "change=change.label kind=change.kind"),
         "fields": {name: list(v) if isinstance(v, tuple) else v for name, v in remedy.change.fields},
         "gpus": remedy.gpus,
         "step_seconds": projection.step_seconds,

@@ -41,8 +41,8 @@ def ignored_remark(ignored: Sequence[str]) -> tuple[str, ...]:
     """Returns one remark that counts the settings that cannot change time or memory."""
     if not ignored:
         return ()
-    settings = "1 setting" if len(ignored) == 1 else f"{len(ignored)} settings"
-    return (f"{settings} that cannot change time or memory (named with --json)",)
+    plural = "s" * (len(ignored) > 1)
+    return (f"{len(ignored)} setting{plural} that cannot change time or memory (named with --json)",)
 
 
 def left_open(stated: Workload, resolved: Resolved, arch: str) -> Mapping[str, object]:

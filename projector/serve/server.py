@@ -119,12 +119,8 @@ def openapi() -> Mapping[str, Any]:
     """Returns the API as an OpenAPI 3.1 document."""
     from projector.serve import answers
 
-    described = {
-        "model": "an architecture",
-        "gpu": "its usual cluster",
-        "cluster": "in place of gpu",
-        "framework": "that trains",
-    }
+    described = {"model": "an architecture", "gpu": "its usual cluster"}
+    described |= {"cluster": "in place of gpu", "framework": "that trains"}
     named = [_parameter(name, about, list(answers.names_of(name) or ())) for name, about in described.items()]
     numbers = [
         (name, _parameter(name, f"from {low:g} to {high:g}", kind="number"), commands)
