@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -70,6 +71,15 @@ def test_every_command_has_two_examples_and_help_starts_with_them(capsys):
         assert sum(line.startswith(f"  python -m {program} {name}".rstrip()) for line in lines) == 2
         if name:
             assert any("--json" in flags for flags in (a.option_strings for a in arguments(parser))), (program, name)
+
+
+@pytest.mark.parametrize("program", ["projector", "harness"])
+def test_every_section_of_the_table_of_flags_is_a_command_or_is_added_by_one(program):
+    text = (ROOT / program / "cli" / "flags.yaml").read_text(encoding="utf-8")
+    sections = set(re.findall(r"^(\S.*):(?: \*\w+| &\w+)?$", text, re.MULTILINE))
+    shared = {name for name in sections if name.startswith("+")}
+    assert shared - {"+selection"} <= set(re.findall(r"^ +(\+.+):$", text, re.MULTILINE))
+    assert sections - shared == {name for other, name, _ in commands() if other == program and name}
 
 
 @pytest.mark.parametrize("columns", ["80", "200"])
