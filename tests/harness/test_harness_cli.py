@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,60 +23,61 @@ def harness(*arguments: str | Path, cwd: Path) -> command_line.Done:
     return command_line.run("harness", *arguments, cwd=cwd)
 
 
-def refused(done: command_line.Done, folder: Path, *pieces: str) -> None:
-    assert done.returncode == 2, done.stderr
+def told(folder: Path, *arguments: str | Path) -> str:
+    done = harness(*arguments, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def results(folder: Path, out: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((folder / out / "results.json").read_text())["rows"]
+    return found
+
+
+def refused(folder: Path, arguments: Sequence[str], *pieces: str) -> list[str]:
+    """The lines of a refusal, which leaves nothing behind."""
+    done = harness(*arguments, cwd=folder)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert "Traceback" not in done.stderr
-    assert done.stdout == ""
-    for piece in pieces:
-        assert piece in done.stderr
+    says(done.stderr, *pieces)
     assert not (folder / "out").exists()
+    return done.stderr.splitlines()
 
 
 def test_the_main_job(project_folder: Path) -> None:
-    done = harness("run", "suites/tiny.yaml", "--mode", "both", "--junit", "out/j.xml", "--verbose", cwd=project_folder)
-    assert done.returncode == 0, done.stderr
-    assert "simulate: by model" in done.stdout
-    assert "simulate and benchmark side by side" in done.stdout
-    assert "PASS tiny simulate coverage: 1, required >= 1 (3 of 3 rows)" in done.stdout
-    assert "\x1b" not in done.stdout
-    out = project_folder / "out" / "tiny"
-    assert {p.name for p in out.iterdir()} == {"results.csv", "results.json", "report.md", "report.html", "post.md"}
-    document = json.loads((out / "results.json").read_text())
-    assert [(r["run_id"], r["predictor"]) for r in document["rows"][:: len(FITS)]] == [
+    out = told(project_folder, "run", "suites/tiny.yaml", "--mode", "both", "--junit", "out/j.xml", "--verbose")
+    says(out, "simulate: by model", "simulate and benchmark side by side")
+    says(out, "PASS tiny simulate coverage: 1, required >= 1 (3 of 3 rows)")
+    assert "\x1b" not in out
+    folder = project_folder / "out" / "tiny"
+    assert {p.name for p in folder.iterdir()} == {"results.csv", "results.json", "report.md", "report.html", "post.md"}
+    assert [(r["run_id"], r["predictor"]) for r in results(project_folder, "out/tiny")[:: len(FITS)]] == [
         (run, predictor)
         for run in ("llama-tp1", "llama-tp4", "mixtral-ep8", "what-if")
         for predictor in ("simulate", "benchmark", "constant-mfu")
     ]
-    assert set(document["provenance"]["inputs"]) >= {"suites/tiny.yaml"}
+    assert "suites/tiny.yaml" in json.loads((folder / "results.json").read_text())["provenance"]["inputs"]
     assert (project_folder / "out" / "j.xml").exists()
 
 
 def test_single_runs_by_their_ids(project_folder: Path) -> None:
-    done = harness(
-        "run", "suites/tiny.yaml", "--id", "what-if", "llama-tp4", "--json", "--no-plots", cwd=project_folder
-    )
-    assert done.returncode == 0, done.stderr
-    rows = json.loads((project_folder / "out" / "what-if-llama-tp4" / "results.json").read_text())["rows"]
+    out = told(project_folder, "run", "suites/tiny.yaml", "--id", "what-if", "llama-tp4", "--json", "--no-plots")
+    rows = results(project_folder, "out/what-if-llama-tp4")
     assert {r["run_id"] for r in rows} == {"what-if", "llama-tp4"}
-    assert json.loads(done.stdout)["gate"] == []
-    one = ("--id", "llama-tp4", "--out", "one", "--no-plots")
-    every = harness("run", "--measured", "measured/runs", *one, cwd=project_folder)
-    assert every.returncode == 0, every.stderr
-    again = json.loads((project_folder / "one" / "results.json").read_text())["rows"]
+    assert json.loads(out)["gate"] == []
+    told(project_folder, "run", "--measured", "measured/runs", "--id", "llama-tp4", "--out", "one", "--no-plots")
     alike = [("run_id", "llama-tp4"), ("predictor", "simulate"), ("fit", "uncalibrated")]
-    first, second = (next(r for r in found if all(r[k] == v for k, v in alike)) for found in (rows, again))
+    both = (rows, results(project_folder, "one"))
+    first, second = (next(r for r in found if all(r[k] == v for k, v in alike)) for found in both)
     assert first["projected_tgs"] == second["projected_tgs"] > 0
 
 
 def test_results_are_reported_again_and_compared(project_folder: Path) -> None:
-    assert harness("run", "suites/tiny.yaml", "--out", "first", "--no-plots", cwd=project_folder).returncode == 0
-    again = harness("report", "first", "--verbose", cwd=project_folder)
-    assert again.returncode == 0, again.stderr
-    assert "simulate: by GPU" in again.stdout
+    told(project_folder, "run", "suites/tiny.yaml", "--out", "first", "--no-plots")
+    assert "simulate: by GPU" in told(project_folder, "report", "first", "--verbose")
     assert (project_folder / "first" / "simulate-measured.png").exists()
-    same = harness("run", "suites/tiny.yaml", "--against", "first", "--no-plots", cwd=project_folder)
-    assert same.returncode == 0
-    assert "Against earlier results: 0 lost, 0 broken" in same.stdout
+    same = told(project_folder, "run", "suites/tiny.yaml", "--against", "first", "--no-plots")
+    assert "Against earlier results: 0 lost, 0 broken" in same
 
 
 LOOSE = """\
@@ -87,12 +89,8 @@ x2,H100-SXM-80GB,8,Megatron-LM,Llama-3 8B,bf16,8192,1,,2,1,1,9000
 
 def test_strict_and_loose_files_without_a_suite(project_folder: Path) -> None:
     (project_folder / "loose.csv").write_text(LOOSE)
-    done = harness(
-        "run", "--runs", "measured/runs/tiny.yaml", "loose.csv", "--out", "o", "--no-plots", cwd=project_folder
-    )
-    assert done.returncode == 0, done.stderr
-    rows = json.loads((project_folder / "o" / "results.json").read_text())["rows"]
-    mine = [r for r in rows if r["predictor"] == "simulate" and r["fit"] == "heldout"]
+    told(project_folder, "run", "--runs", "measured/runs/tiny.yaml", "loose.csv", "--out", "o", "--no-plots")
+    mine = [r for r in results(project_folder, "o") if (r["predictor"], r["fit"]) == ("simulate", "heldout")]
     assert len(mine) == 5
     assert [r["measured_tgs"] for r in mine[-2:]] == [9000.0, 9000.0]
     assert mine[3]["error"] is not None
@@ -103,32 +101,30 @@ def test_every_mistake_of_every_input_at_once(project_folder: Path) -> None:
     path = project_folder / "suites" / "tiny.yaml"
     path.write_text(path.read_text().replace("model: [llama3_8b]", "modell: [x]").replace("mi355x", "mi356x"))
     (project_folder / "broken.yaml").write_text("a: [")
-    done = harness(
-        *("run", "suites/tiny.yaml", "suites/none.yaml", "--runs", "broken.yaml", "--with", "calculon"),
-        *("--against", "nowhere"),
-        cwd=project_folder,
-    )
-    refused(
-        done, project_folder, "suites/tiny.yaml: select[0].modell", "suites/tiny.yaml: cases[0].gpu: found 'mi356x'",
-        "mi355x", "suites/none.yaml does not exist", "broken.yaml: line", "--with: found 'calculon'",
+    flags = ("--runs", "broken.yaml", "--with", "calculon", "--against", "nowhere")
+    words = ("run", "suites/tiny.yaml", "suites/none.yaml", *flags)
+    pieces = ("suites/tiny.yaml: select[0].modell", "suites/tiny.yaml: cases[0].gpu: found 'mi356x'", "mi355x")
+    more = (
+        "suites/none.yaml does not exist",
+        "broken.yaml: line",
+        "--with: found 'calculon'",
         "nowhere does not exist",
-    )  # fmt: skip
-    assert len(done.stderr.splitlines()) == 6
+    )
+    assert len(refused(project_folder, words, *pieces, *more)) == 6
 
 
 @pytest.mark.parametrize(("arguments", "piece"), tabled("refusals", "harness"))
 def test_wrong_command_lines(project_folder: Path, arguments: tuple[str, ...], piece: str) -> None:
-    refused(harness(*arguments, cwd=project_folder), project_folder, piece)
+    refused(project_folder, arguments, piece)
 
 
 def test_one_id_for_two_runs(project_folder: Path) -> None:
     other = project_folder / "other.yaml"
     other.write_text((project_folder / "measured" / "runs" / "tiny.yaml").read_text().replace("tp: 4", "tp: 8"))
-    done = harness("run", "suites/tiny.yaml", "--runs", "other.yaml", cwd=project_folder)
-    refused(done, project_folder, "llama-tp4: found 'a duplicate id'")
-    assert len(done.stderr.splitlines()) == 1
-    twice = harness("run", "--runs", "other.yaml", "measured/runs/tiny.yaml", cwd=project_folder)
-    refused(twice, project_folder, "llama-tp1: found 'a duplicate id'")
+    words = ["run", "suites/tiny.yaml", "--runs", "other.yaml"]
+    assert len(refused(project_folder, words, "llama-tp4: found 'a duplicate id'")) == 1
+    twice = ["run", "--runs", "other.yaml", "measured/runs/tiny.yaml"]
+    refused(project_folder, twice, "llama-tp1: found 'a duplicate id'")
 
 
 def test_a_run_loads_nothing_heavy(project_folder: Path) -> None:
@@ -151,27 +147,19 @@ def test_a_run_loads_nothing_heavy(project_folder: Path) -> None:
 SHAPE = re.compile(r"[^:]+(: [^:]+)?(: found .*, expected .*| does not exist)")
 
 
-def mistakes_of(program: str, *words: str) -> list[str]:
-    done = command_line.run(program, *words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Traceback" not in done.stderr
-    return done.stderr.splitlines()
-
-
 @pytest.mark.parametrize(("projector", "harness"), tabled("refusals", "one_shape"))
 def test_one_shape(projector: tuple[str, ...], harness: tuple[str, ...]) -> None:
-    ours, theirs = mistakes_of("projector", *projector), mistakes_of("harness", *harness)
-    for line in (*ours, *theirs):
-        assert SHAPE.fullmatch(line), line
+    for program, words in (("projector", projector), ("harness", harness)):
+        for line in command_line.refused(program, *words).splitlines():
+            assert SHAPE.fullmatch(line), line
 
 
 # The kernel flags of ``harness run``: what they change, where they are recorded, what they refuse.
 
 
 def rows(folder: Path, *flags: str) -> dict[str, dict[str, Any]]:
-    done = harness("run", "suites/tiny.yaml", "--no-gate", "--no-plots", *flags, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    found = json.loads((folder / "out" / "tiny" / "results.json").read_text())["rows"]
+    told(folder, "run", "suites/tiny.yaml", "--no-gate", "--no-plots", *flags)
+    found = results(folder, "out/tiny")
     return {row["run_id"]: row for row in found if (row["predictor"], row["fit"]) == ("simulate", "uncalibrated")}
 
 

@@ -25,10 +25,8 @@ def evaluation(make_row, facts_for) -> Evaluation:
     rows = [
         make_row(name, measured, projected, fit=fit, predictor=predictor, model=model)
         for name, measured, projected, model in (
-            ("a", 100, 104, NASTY),
-            ("b", 200, 190, "dense"),
-            ("c", 100, None, "dense"),
-            ("case", None, 50, "dense"),
+            *(("a", 100, 104, NASTY), ("b", 200, 190, "dense")),
+            *(("c", 100, None, "dense"), ("case", None, 50, "dense")),
         )
         for predictor in ("simulate", "constant-mfu")
         for fit in ("uncalibrated", "shipped", "heldout")
@@ -60,9 +58,7 @@ def test_the_report_shows_figures_and_refusals(evaluation: Evaluation, capsys) -
     report = view.build(evaluation, checks, "T")
     titles = [t.title for t in report.tables]
     assert titles[0] == "Throughput error"
-    assert {"simulate: by GPU", "simulate: by model", "simulate: ranking inside groups", "simulate: refusals"} <= set(
-        titles
-    )
+    says(titles, *(f"simulate: {what}" for what in ("by GPU", "by model", "ranking inside groups", "refusals")))
     terminal.show(report)
     text = capsys.readouterr().out
     assert "\x1b" not in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -172,13 +173,5 @@ def test_no_program_reads_what_could_run() -> None:
     """Pickles, and the readers that open them, stand in no file of the packages."""
     for path in (path for package in ("projector", "harness") for path in (ROOT / package).rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        for word in (
-            "import pickle",
-            "from pickle",
-            "torch.load(",
-            "torch.save(",
-            "allow_pickle",
-            "import marshal",
-            "import shelve",
-        ):
-            assert word not in text, f"{path}: {word}"
+        found = re.search(r"(import|from) pickle|torch\.(load|save)\(|allow_pickle|import (marshal|shelve)", text)
+        assert not found, f"{path}: {found}"

@@ -122,13 +122,11 @@ def test_the_api_over_http(address: str) -> None:
     assert "default-src 'none'" in headers["Content-Security-Policy"]
     assert "Access-Control-Allow-Origin" not in headers
     codes = {
-        "/v1/nothing": 404,
-        "/../README.md": 404,
-        "/page/serve.js": 404,
+        **dict.fromkeys(("/v1/nothing", "/../README.md", "/page/serve.js"), 404),
+        **dict.fromkeys(
+            ("/v1/view?tp", "/v1/view?tp=1&tp=2", "/v1/view?" + urlencode({**QUESTION, "model": "no"})), 400
+        ),
         "/v1/view?" + "a" * 5000: 414,
-        "/v1/view?tp": 400,
-        "/v1/view?tp=1&tp=2": 400,
-        "/v1/view?" + urlencode({**QUESTION, "model": "no"}): 400,
         "/v1/catalogue": 200,
         "/": 200,
     }
