@@ -192,8 +192,8 @@ def dialects() -> str:
     """The dialects of logs that are read."""
     from harness.evidence.ingest.logs import registry
 
-    known = (*registry.LINES, *registry.DOCUMENTS)
-    rows = [[f"`{each.NAME}`", _first(getattr(each, "about", "") or each.__doc__ or "")] for each in known]
+    rows = [[f"`{each.name}`", _first(each.about)] for each in registry.LINES]
+    rows += [[f"`{each.NAME}`", _first(each.__doc__ or "")] for each in registry.DOCUMENTS]
     return table(["dialect", "what it reads"], rows)
 
 

@@ -44,6 +44,7 @@ class HistoryDialect(Dialect):
     """Records of any trainer: what they hold tells a step, and no pattern does."""
 
     name: str = NAME
+    about: str = __doc__ or ""
     hints: tuple[str, ...] = ("{", "step", "iteration", "Step")
     hook: str = "history:History"
 
