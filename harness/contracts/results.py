@@ -88,6 +88,13 @@ class Row:
     other_s: float | None = None
     unread: str = ""
 
+    @property
+    def inside(self) -> bool | None:
+        """Tells whether the measurement lies in the interval; None where one of the two is missing."""
+        if self.interval_low is None or self.interval_high is None or self.measured_tgs is None:
+            return None
+        return self.interval_low <= self.measured_tgs <= self.interval_high
+
     def to_mapping(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in COLUMNS}
 
