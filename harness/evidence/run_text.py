@@ -47,7 +47,6 @@ def _field_texts(run: MeasuredRun) -> Iterator[tuple[str, str]]:
             yield name, flow(text)
 
 
-@lru_cache(maxsize=512)
 def _list_text(texts: tuple[str, ...]) -> str:
     return flow(list(texts))
 
@@ -64,12 +63,29 @@ def _model_text(model: Model) -> str:
 
 def flow(value: object) -> str:
     """Returns one line of YAML."""
+    return _inside(value) if isinstance(value, (list, dict)) else _written(value)
+
+
+def _inside(value: object) -> str:
+    """Returns the text of a value inside brackets, where a text may need other quotes. Each text and each figure is the
+    library's; collections are put together here, since it takes thirty times as long for one."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_inside(key)}: {_inside(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_inside, value))}]"
+    return str(value) if type(value) is int else _written(value, listed=True)
+
+
+@lru_cache(maxsize=8192, typed=True)
+def _written(value: object, listed: bool = False) -> str:
+    """Returns the library's text of a scalar, on a line of its own or as ``listed`` in brackets."""
     import yaml
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     layout: dict[str, Any] = {"width": 1_000_000, "allow_unicode": True, "sort_keys": False}
-    text = yaml.dump(value, Dumper=dumper, default_flow_style=True, **layout)
-    return str(text).removesuffix("...\n").strip()
+    text = yaml.dump([value] if listed else value, Dumper=dumper, default_flow_style=True, **layout)
+    whole = str(text).removesuffix("...\n").strip()
+    return whole[1:-1] if listed else whole
 
 
 def _model_value(model: Model) -> object:

@@ -95,7 +95,8 @@ def _counts(record: Record, keys: Mapping[str, str]) -> dict[str, Any]:
 
 def _count(record: Record, key: str) -> int | None:
     """Reads a count of the architecture; a text such as ``~250k (250680 class)`` gives the number in its bracket."""
-    value = record.get(f"arch.{key}")
+    if (value := record.get(f"arch.{key}")) is None:
+        return None
     count = integer(value)
     if count is not None and count < (0 if key in _MAY_BE_ZERO else 1):
         record.refuse(f"arch.{key} = {count} is not positive")
@@ -103,7 +104,7 @@ def _count(record: Record, key: str) -> int | None:
     if count is None and isinstance(value, str) and (inner := re.search(r"\((\d{3,})[^)]*\)", value)):
         count = int(inner[1])
         record.assume(f"{_PLAIN.get(key, key)}={count} (source says {value!r})")
-    elif count is None and value is not None:
+    elif count is None:
         record.leave(f"arch.{key}", value)
     return count
 

@@ -65,15 +65,15 @@ def step(line: str, number: int) -> Step | None:
     if elapsed is None or iteration is None or not _whole_number(elapsed, line) or not (time := measured(elapsed[2])):
         return None
     rest = elapsed.end()
-    skipped = _SKIPPED.search(line, rest)
+    skipped = _SKIPPED.search(line, rest) if "skipped" in line else None
     gib, kind, ratio = _memory(line)
     return Step(
         int(iteration[1]),
         time / 1000 if elapsed[1] == "ms" else time,
         number,
-        group(_TOKENS.search(line, rest)),
+        group(_TOKENS.search(line, rest)) if "tokens" in line else None,
         measure(_SAMPLES.search(line, rest)) if "samples per" in line else None,
-        group(_TFLOPS.search(line, rest)),
+        group(_TFLOPS.search(line, rest)) if "FLOP" in line else None,
         _count(_BATCH.search(line, rest)),
         gib,
         kind,
@@ -105,7 +105,12 @@ def _memory(line: str) -> tuple[float | None, str | None, float | None]:
     """Returns (GiB, their kind, share of the device) of the memory that the line states."""
     if "mem" not in line:
         return None, None, None
-    for pattern, kind in ((_FULLEST, "device"), (_DEVICE, "device"), (_RESERVED, "reserved")):
-        if used := pattern.search(line):
+    marked = (
+        ("max mem", _FULLEST, "device"),
+        (" mem usage/", _DEVICE, "device"),
+        ("memory usage/", _RESERVED, "reserved"),
+    )
+    for mark, pattern, kind in marked:
+        if mark in line and (used := pattern.search(line)):
             return measured(used[1]), kind, None
-    return None, None, group(_RATIO.search(line))
+    return None, None, group(_RATIO.search(line)) if "mem usages" in line else None
