@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from projector.errors import InputError, Unsupported
@@ -31,6 +30,8 @@ def words_of(options: argparse.Namespace, names: Sequence[str]) -> list[str]:
 def read_back(text: str, name: str, flags: Sequence[str], beside: Path | None = None) -> Workload:
     """Returns the workload of ``text`` in a file ``name`` among the files of the folder ``beside``, read with ``flags``.
     Raises :class:`Unsupported` with all that is wrong."""
+    from tempfile import TemporaryDirectory
+
     from projector.cli.inputs import read_case
     from projector.cli.options import selection
     from projector.cli.parser import parse

@@ -16,6 +16,7 @@ from projector.hardware.gpu_file import GpuFile, read_gpu
 from projector.hardware.types import Cluster, Gpu
 from projector.hardware.yaml_file import SUFFIXES
 from projector.io.files import listed_in, read_yaml
+from projector.parameter import parameter
 
 FOLDER = Path(__file__).parent
 _NO_NAME = re.compile(
@@ -23,8 +24,10 @@ _NO_NAME = re.compile(
     r"|\b(nvidia|amd|instinct|tesla|gpus?|accelerator|tensor\s+core|blackwell|hopper|ampere|ultra|oam|hbm\d?e?|vf|ac|[dh]gx|geforce|gcd)\b"
 )
 _MEMORY = re.compile(r"\b(\d+)[\s_-]*(?:g|gb|gib)\b")
-_FORM = re.compile(r"\b(sxm|pcie|nvl)\d*\b")
-_MEMORY_APART = 0.08  # what is sold as 192 GB is 180 GiB; two GPUs of one chip lie further apart
+_FORM = re.compile(r"\b(sxm|pcie|nvl)[245]?\b")
+_MEMORY_APART = parameter(
+    0.08, kind="assumed", source="what is sold as 192 GB is 180 GiB; two GPUs of one chip lie further apart"
+)
 
 
 @functools.cache
@@ -72,7 +75,7 @@ def find_gpu(text: str) -> str | None:
 def _described(text: str) -> str | None:
     """Returns the GPU whose chip, form (SXM where a name of the catalogue says none) and memory ``text`` states, and
     states nothing else; where it leaves one open, the usual GPU of that chip."""
-    plain = _NO_NAME.sub(" ", text.lower())
+    plain = _NO_NAME.sub(" ", text.lower().replace("_", " "))
     memory, form = _MEMORY.search(plain), _FORM.search(plain)
     chip = _stripped(_FORM.sub(" ", _MEMORY.sub(" ", plain)))
     alike = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -268,7 +269,8 @@ def test_routers_in_fp32_exist_and_are_slower_than_in_half_precision(name: str, 
     at = model(name, library(name))
     low, tf32, fp32 = at.times([replace(router, dtype=dtype) for dtype in (half, "tf32", "fp32")]).seconds
     assert low <= tf32 * TIGHT
-    assert tf32 <= fp32 * TIGHT
+    alike = gpu(name).peak["fp32"] / gpu(name).peak.get("tf32", math.inf)  # cards whose vector units are as fast
+    assert tf32 <= fp32 * TIGHT * max(1.0, alike)
 
 
 @pytest.mark.parametrize("name", [name for name in gpu_names() if "bf16" in gpu(name).peak])
