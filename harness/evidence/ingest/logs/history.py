@@ -41,7 +41,8 @@ Row = Mapping[str, object]
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryDialect(Dialect):
-    """Records of any trainer: what they hold tells a step, and no pattern does."""
+    """The history of one run, a step a record: JSON lines (a trainer's own metrics file), a CSV (an export of W&B, of its
+    history or of one chart) or event files of TensorBoard."""
 
     name: str = NAME
     about: str = __doc__ or ""
