@@ -24,9 +24,11 @@ _NO_NAME = re.compile(
     r"|\b(nvidia|amd|instinct|tesla|gpus?|accelerator|tensor\s+core|blackwell|hopper|ampere|ultra|oam|hbm\d?e?|vf|ac|[dh]gx|geforce|gcd)\b"
 )
 _MEMORY = re.compile(r"\b(\d+)[\s_-]*(?:g|gb|gib)\b")
-_FORM = re.compile(r"\b(sxm|pcie|nvl)[245]?\b")
+_FORM = re.compile(r"\b(sxm|pcie|nvl)[2456]?\b")
 _MEMORY_APART = parameter(
-    0.08, kind="assumed", source="what is sold as 192 GB is 180 GiB; two GPUs of one chip lie further apart"
+    0.01,
+    kind="assumed",
+    source="sizes are sold in whole GB, binary or decimal: 180 GiB as 192 GB; two GPUs of one chip lie further apart",
 )
 
 
@@ -82,10 +84,15 @@ def _described(text: str) -> str | None:
         name
         for name, its_chip, its_form in _chips()
         if its_chip == chip and (form is None or form[1] == its_form)
-        and (memory is None or abs(int(memory[1]) * 2**30 / gpu(name).memory_bytes - 1.0) < _MEMORY_APART)
+        and (memory is None or _holds(gpu(name), float(memory[1])))
     ]  # fmt: skip
     usual = [_aliases().get(chip + (form[1] if form else "")), _aliases().get(chip)]
     return next((name for name in usual if name in alike), alike[0] if len(alike) == 1 else None)
+
+
+def _holds(chip: Gpu, size: float) -> bool:
+    """Returns whether the memory of ``chip`` is what is called ``size`` GB."""
+    return any(abs(size * unit / chip.memory_bytes - 1.0) < _MEMORY_APART for unit in (2.0**30, 1e9))
 
 
 @functools.cache
