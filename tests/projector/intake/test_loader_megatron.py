@@ -125,6 +125,12 @@ def test_a_list_of_one_is_no_value() -> None:
         refusal(megatron_args.from_mapping, stated | {name: [value]}, "args", match=name)
 
 
+def test_deepspeeds_parts_of_a_sequence_are_context_parallelism_of_a_stated_number() -> None:
+    words = [todays_words(MINIMAL | {"world_size": 8, "ds_sequence_parallel_size": size}) for size in (1, 2, True)]
+    assert [megatron_args.from_mapping(args, "args").recipe.cp for args in words[:2]] == [1, 2]
+    refusal(megatron_args.from_mapping, words[2], "args", match="context_parallel_size")
+
+
 @pytest.mark.parametrize("name", ["world_size", "data_parallel_size"])
 @pytest.mark.parametrize("count", [0, -8])
 def test_a_count_that_counts_nothing_is_named(name: str, count: int) -> None:
