@@ -49,6 +49,14 @@ def test_a_configuration_has_the_parameters_that_transformers_gives_it(parameter
     assert count(loaded.model).total == pytest.approx(parameters, rel=1e-4 if told else 1e-7)
 
 
+@pytest.mark.parametrize("config", [config for _, config in COUNTED], ids=lambda config: config["model_type"])
+def test_an_output_layer_of_which_nothing_is_said_is_that_of_the_class(config: dict[str, Any]) -> None:
+    """transformers writes no value that is its base class's default; cohere and gemma are stated against theirs."""
+    silent = {key: value for key, value in config.items() if key != "tie_word_embeddings"}
+    said, unsaid = (count(huggingface.from_mapping(each, "config.json").model).total for each in (config, silent))
+    assert (said == unsaid) is (config["model_type"] not in ("cohere", "gemma"))
+
+
 @pytest.mark.parametrize("name", ALIKE)
 def test_a_config_is_the_model_of_the_zoo(name: str) -> None:
     read, known = huggingface.from_mapping(config(name), "config.json").model, zoo.load(name.rstrip("'"))
