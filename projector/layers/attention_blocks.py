@@ -36,10 +36,8 @@ _TOPK_PASSES, _TOPK_LAUNCHES = parameter(
 )
 
 
-def attention(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
-    """Returns a grouped-query layer with block attention as its core. Raises :class:`Unsupported` for MoBA over cp."""
-    sizes = kind.mixer
-    assert isinstance(sizes, BlockAttention)
+def attention(sizes: BlockAttention, kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
+    """Returns a grouped-query layer of ``kind``, block attention its core. Raises :class:`Unsupported` for MoBA over cp."""
     if view.recipe.cp > 1 and not sizes.compressed:
         raise Unsupported(
             "attention to chosen blocks under context parallelism: no public code of MoBA divides its sequence"

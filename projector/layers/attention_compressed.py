@@ -25,16 +25,14 @@ from projector.operators.module import Module, function
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Stream
 from projector.operators.weights import Weight
-from projector.workload.layer_kinds import LayerKind
 from projector.workload.sparse import OVERLAPPING, Compressed, CompressedAttention
 
 
-def attention(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
+def attention(mixer: CompressedAttention, view: LayerView) -> tuple[Module, ...]:
     """Returns the attention half of a layer, from its input norm to the residual addition. Raises :class:`Unsupported`
     where a rank has fewer tokens than the next one needs."""
-    sizes, mixer = view.model.compressed, kind.mixer
+    sizes = view.model.compressed
     assert sizes is not None
-    assert isinstance(mixer, CompressedAttention)
     d, ratio, cp = view.model.kv_channels, mixer.ratio, view.recipe.cp
     boundary = _boundary_tokens(sizes, ratio, view)
     if boundary > view.tokens:

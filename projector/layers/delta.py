@@ -16,7 +16,6 @@ from projector.operators.types import Operator
 from projector.operators.weights import Weight
 from projector.parameter import parameter
 from projector.workload.layer_kinds import GatedDeltaNet, KimiDelta
-from projector.workload.model import LayerKind
 
 DELTA = frozenset({"gdn", "attn"})
 _PASSES = parameter(
@@ -48,10 +47,8 @@ class _Rule:
         return 2.0 * self.heads * (3 * c * k + 2 * c * v + 3 * k * v + c * c / 3)
 
 
-def gated(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
+def gated(m: GatedDeltaNet, view: LayerView) -> tuple[Module, ...]:
     """Returns a Gated DeltaNet layer's mixer, from its norm to its residual."""
-    m = kind.mixer
-    assert isinstance(m, GatedDeltaNet)
     heads, keys = per_rank(m.linear_num_value_heads, view), per_rank(m.keys, view)
     values = heads * m.linear_value_head_dim
     conv = m.linear_conv_kernel_dim
@@ -64,10 +61,8 @@ def gated(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     return mixer_chain("gdn", view, (projection("in_proj", width, view, DELTA),), (core, after), out, DELTA)
 
 
-def kimi(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
+def kimi(m: KimiDelta, view: LayerView) -> tuple[Module, ...]:
     """Returns a Kimi Delta Attention layer's mixer, from its norm to its residual."""
-    m = kind.mixer
-    assert isinstance(m, KimiDelta)
     heads, keys = per_rank(m.num_heads, view), per_rank(m.keys, view)
     values, decays = heads * m.value, heads * m.head_dim
     channels, gate_width = 2 * keys + values, (m.gate_rank or 0) if m.fused else 0

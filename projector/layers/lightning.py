@@ -12,15 +12,12 @@ from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.types import Operator
 from projector.workload.layer_kinds import Lightning
-from projector.workload.model import LayerKind
 
 LIGHTNING = frozenset({"lightning", "attn"})
 
 
-def mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
+def mixer(m: Lightning, view: LayerView) -> tuple[Module, ...]:
     """Returns the modules of the mixer, from the input norm to the residual addition."""
-    m = kind.mixer
-    assert isinstance(m, Lightning)
     inner = per_rank(m.num_heads, view) * m.head_dim
     inputs = (projection("qkv", 3 * inner, view, LIGHTNING), projection("gate", inner, view, LIGHTNING))
     after = gated_norm(inner, inner, view, LIGHTNING, gate="gate.out")

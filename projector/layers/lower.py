@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from projector.errors import Unsupported
 from projector.frameworks.types import Resolved
@@ -203,7 +204,14 @@ def _mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
 @cached_on(1)
 def _built_mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Builds the first half of a layer, which is the same with and without experts."""
-    return MIXERS[type(kind.mixer)](kind, view)
+    mixer = kind.mixer
+    if isinstance(mixer, Attention):
+        return next(parts for applies, parts in ATTENTIONS if applies(view.model))(kind, view)
+    if isinstance(mixer, BlockAttention):
+        return attention_blocks.attention(mixer, kind, view)
+    if isinstance(mixer, Parallel):
+        return _attention_beside_mamba(mixer, kind, view)
+    return MIXERS[type(mixer)](mixer, view)
 
 
 def mixer_tensors(kind: LayerKind, resolved: Resolved) -> frozenset[str]:
@@ -217,34 +225,25 @@ def attends(kind: LayerKind) -> bool:
     return isinstance(kind.mixer, Attention | BlockAttention | CompressedAttention | SharedBlock | Parallel)
 
 
-def _attention(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
-    return next(parts for applies, parts in ATTENTIONS if applies(view.model))(kind, view)
-
-
-def _attention_beside_mamba(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
+def _attention_beside_mamba(m: Parallel, kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     """Returns attention and Mamba-2 heads side by side on one norm; their outputs are summed (Falcon-H1, arXiv:2507.22448).
 
     transformers models/falcon_h1/modeling_falcon_h1.py (``FalconH1DecoderLayer``); NVIDIA-NeMo/Megatron-Bridge@067f987d
     src/megatron/bridge/models/falcon_h1/modeling_falconh1/falconh1_layer.py.
     """
-    m = kind.mixer
-    assert isinstance(m, Parallel)
     first, *attention, last = attention_gqa.attention(replace(kind, mixer=m.attention), view)
-    heads = mamba.mixer(replace(kind, mixer=m.mamba), view)[1:-1]
+    heads = mamba.mixer(m.mamba, view)[1:-1]
     forward = added("heads.add", view.hidden_bytes, folded=view.compiled)
     backward = added("heads.grad_add", view.hidden_bytes, folded=False)  # the gradients of both meet at the norm
     first = replace(first, backward_input=(backward, *first.backward_input))
     return (first, *attention, *heads, Module("heads", forward=(forward,)), last)
 
 
-MIXERS: Mapping[type, Builder] = MappingProxyType(
+MIXERS: Mapping[type, Callable[[Any, LayerView], tuple[Module, ...]]] = MappingProxyType(
     {
-        Attention: _attention,
-        BlockAttention: attention_blocks.attention,
         CompressedAttention: attention_compressed.attention,
         Mamba1: mamba1.mixer,
         Mamba2: mamba.mixer,
-        Parallel: _attention_beside_mamba,
         SharedBlock: shared_block.mixer,
         GatedDeltaNet: delta.gated,
         KimiDelta: delta.kimi,
@@ -252,7 +251,7 @@ MIXERS: Mapping[type, Builder] = MappingProxyType(
         ShortConvolution: short_convolution.mixer,
     }
 )
-"""Builders of the first half of a layer, by its mixer."""
+"""Builders of the first half of a layer without grouped-query or latent attention, by its mixer."""
 
 
 def _mlp(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:

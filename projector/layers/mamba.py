@@ -17,7 +17,6 @@ from projector.operators.weights import Weight
 from projector.parameter import parameter
 from projector.size import real
 from projector.workload.layer_kinds import Mamba2
-from projector.workload.model import LayerKind
 
 MAMBA = frozenset({"mamba"})
 _SMALL_LAUNCHES = parameter(
@@ -44,10 +43,8 @@ class _Sizes:
         return self.inner + self.convolved + self.heads
 
 
-def mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
+def mixer(m: Mamba2, view: LayerView) -> tuple[Module, ...]:
     """Returns the modules of the mixer, from the input norm to the residual addition."""
-    m = kind.mixer
-    assert isinstance(m, Mamba2)
     heads, groups = per_rank(m.mamba_num_heads, view), per_rank(m.mamba_num_groups, view)
     inner = heads * m.mamba_head_dim
     states = 4.0 * inner * m.mamba_state_dim / m.chunk

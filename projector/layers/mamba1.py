@@ -21,7 +21,6 @@ from projector.operators.types import Collective, Operator
 from projector.operators.weights import Weight
 from projector.parameter import parameter
 from projector.workload.layer_kinds import Mamba1
-from projector.workload.model import LayerKind
 
 MAMBA = frozenset({"mamba"})
 _CHUNK = parameter(
@@ -36,10 +35,8 @@ _FLOPS, _BACKWARD = parameter(
 )
 
 
-def mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
+def mixer(m: Mamba1, view: LayerView) -> tuple[Module, ...]:
     """Returns the modules of the mixer, from the input norm to the residual addition."""
-    m = kind.mixer
-    assert isinstance(m, Mamba1)
     if view.recipe.cp > 1:
         raise Unsupported("context parallelism of a selective scan: no training code divides its sequence")
     d, narrow = per_rank(m.inner, view), m.dt_rank + 2 * m.state_dim

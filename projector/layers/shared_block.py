@@ -23,13 +23,10 @@ from projector.operators.saved import Saved
 from projector.operators.types import Stream
 from projector.operators.weights import with_storage
 from projector.workload.layer_kinds import SharedBlock
-from projector.workload.model import LayerKind
 
 
-def mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
+def mixer(m: SharedBlock, view: LayerView) -> tuple[Module, ...]:
     """Returns the modules from the layer's input to the residual addition after the Mamba-2 mixer."""
-    m = kind.mixer
-    assert isinstance(m, SharedBlock)
     if view.recipe.pp > 1:
         raise Unsupported(
             "layers of several pipeline stages that share their weights: no training code sums their gradients"
@@ -70,7 +67,7 @@ def mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
         *(_with_shared_weights(part, m) for part in rest),
         linear(out, view, MLP),
         function("shared_add", x, (2, 1, 1), None, makes=(Saved("input_norm.in", x),)),
-        *mamba.mixer(replace(kind, mixer=m.mamba), view),
+        *mamba.mixer(m.mamba, view),
     )
 
 

@@ -11,15 +11,12 @@ from projector.operators.module import Module
 from projector.operators.saved import Saved
 from projector.operators.weights import Weight
 from projector.workload.layer_kinds import ShortConvolution
-from projector.workload.model import LayerKind
 
 CONV = frozenset({"conv"})
 
 
-def mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
+def mixer(m: ShortConvolution, view: LayerView) -> tuple[Module, ...]:
     """Returns the modules of the mixer, from the input norm to the residual addition."""
-    m = kind.mixer
-    assert isinstance(m, ShortConvolution)
     width = per_rank(view.hidden, view)
     into, out = projection("in_proj", 3 * width, view, CONV), projection("out_proj", width, view, CONV, into="conv.out")
     return mixer_chain("conv", view, (into,), (_core(m, width, view),), out, CONV)
