@@ -199,10 +199,11 @@ def _bert_heads(model: Model) -> int:
     return masked + (square + 2 * (h + 1) if model.bert_binary_head else 0)
 
 
-def _norm(model: Model) -> int:
-    """Counts one normalisation: a weight, for LayerNorm a bias too, nothing when it is not parametric (OLMo)."""
+def _norm(model: Model, width: int | None = None) -> int:
+    """Counts one normalisation over ``width`` (None: the hidden size): a weight, for LayerNorm a bias too, nothing when it
+    is not parametric (OLMo)."""
     per_feature = {"RMSNorm": 1, "LayerNorm": 2, "NonParametricLayerNorm": 0}
-    return per_feature.get(model.normalization, 1) * model.hidden_size
+    return per_feature.get(model.normalization, 1) * (model.hidden_size if width is None else width)
 
 
 def _mlp(model: Model, width: int, copies: int) -> int:
@@ -218,11 +219,11 @@ def _attention(model: Model, *, reuses_kv: bool = False) -> int:
     kv = products * model.num_query_groups * model.kv_channels
     weights = model.hidden_size * ((3 if model.attention_output_gate else 2) * q + kv)
     if rank := model.share_q_dim:  # to a latent with a norm of its own, and up from it
-        weights += rank * (model.hidden_size + q + 1) - model.hidden_size * q
+        weights += rank * (model.hidden_size + q) + _norm(model, rank) - model.hidden_size * q
     biases = q + kv if model.add_bias_linear or model.add_qkv_bias else 0
     biases += model.hidden_size if model.add_bias_linear else 0
     sinks = model.num_attention_heads if model.attention_sinks else 0
-    return weights + biases + sinks + (2 * model.kv_channels if model.qk_layernorm else 0)
+    return weights + biases + sinks + (2 * _norm(model, model.kv_channels) if model.qk_layernorm else 0)
 
 
 def _mla(model: Model) -> int:
@@ -234,8 +235,8 @@ def _mla(model: Model) -> int:
     if mla.q_lora_rank is None:
         q = hidden * q_width
     else:
-        q = hidden * mla.q_lora_rank + mla.q_lora_rank + mla.q_lora_rank * q_width
-    kv_down = hidden * (mla.kv_lora_rank + mla.qk_pos_emb_head_dim) + mla.kv_lora_rank
+        q = hidden * mla.q_lora_rank + _norm(model, mla.q_lora_rank) + mla.q_lora_rank * q_width
+    kv_down = hidden * (mla.kv_lora_rank + mla.qk_pos_emb_head_dim) + _norm(model, mla.kv_lora_rank)
     kv_up = mla.kv_lora_rank * heads * (mla.qk_head_dim + mla.v_head_dim)
     chooses = model.indexer.parameters(hidden, mla.q_lora_rank or hidden) if model.indexer else 0
     outputs = 2 if mla.mla_use_output_gate else 1

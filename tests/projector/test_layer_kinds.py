@@ -104,6 +104,23 @@ def test_mixers_of_published_models_have_their_parameters() -> None:
             assert lower.layer(kind, made).owned.total == layer(model, kind).total, (name, kind.name)
 
 
+@pytest.mark.parametrize("normalization", ["RMSNorm", "LayerNorm", "NonParametricLayerNorm"])
+def test_norms_inside_attention_are_those_of_the_model(normalization: str) -> None:
+    """Of queries and keys, and of latents: as many vectors as the norms of hidden states have, counted and held alike."""
+    vectors = {"RMSNorm": 1, "LayerNorm": 2, "NonParametricLayerNorm": 0}[normalization]
+    plain, latent = (replace(zoo.load(name), normalization=normalization) for name in ("llama3_8b", "deepseek_v3"))
+    normed = replace(plain, qk_layernorm=True)
+    kinds = [(model, model.layer_kinds[0]) for model in (plain, normed, latent)]
+    without, with_norms, mla = (layer(model, kind) for model, kind in kinds)
+    assert with_norms.attention - without.attention == vectors * 2 * 128
+    hidden, heads, rank, kv = 7168, 128, 1536, 512
+    products = hidden * (rank + kv + 64 + heads * 128) + heads * (rank * 192 + kv * 256)
+    assert mla.attention == products + vectors * (rank + kv)
+    for model, kind in kinds:
+        made = resolve(case(model, gpus=1), "nvidia", "hopper")
+        assert lower.layer(kind, made).owned.total == layer(model, kind).total
+
+
 def test_attention_to_blocks_is_dense_where_all_are_chosen_and_linear_beyond() -> None:
     """Closed forms of MoBA and NSA; the split of chosen keys over cp conserves work and gathers keys alone."""
 

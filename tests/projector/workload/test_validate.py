@@ -128,6 +128,8 @@ def test_llama_closed_form():
         ({"untie_embeddings_and_output_weights": False}, -1000 * 64),
         ({"normalization": "LayerNorm"}, 7 * 64),
         ({"normalization": "NonParametricLayerNorm"}, -7 * 64),
+        ({"normalization": "LayerNorm", "qk_layernorm": True}, 7 * 64 + 3 * 2 * 2 * 16),
+        ({"normalization": "NonParametricLayerNorm", "qk_layernorm": True}, -7 * 64),
     ],
 )
 def test_each_feature_adds_its_weights(change, extra):
