@@ -124,22 +124,24 @@ def _number(value: object) -> float | None:
 def _with_values(base: Cluster, values: Mapping[str, Any], where: str, ignored: tuple[str, ...]) -> Cluster:
     if not values and not ignored:
         return base
-    size = values.get("node_size", base.gpus_per_node)
     stated = ", ".join(f"{key}={value}" for key, value in values.items() if key not in ignored)
     notes = [f"{where}: {stated}"] if stated else []
     if ignored:
         notes.append(f"{where}: without effect: {', '.join(ignored)}")
+    units = {key: about["unit"] for key, about in keys()["numbers"].items() if "unit" in about and key in values}
+    values = {**values, **{key: values[key] * unit for key, unit in units.items()}}
+    size = values.get("node_size", base.gpus_per_node)
     inter = _network(base, values, size)
     return replace(
         base,
         gpus_per_node=size,
-        gpus_per_host=size if "node_size" in values else base.gpus_per_host,
+        gpus_per_host=values.get("node_size", base.gpus_per_host),
         intra=replace(
             base.intra,
             topology=values.get("node_topology", base.intra.topology),
             size=values.get("node_size", base.intra.size),
-            bandwidth=values["node_bw"] * 1e9 if "node_bw" in values else base.intra.bandwidth,
-            latency=values["node_lat"] * 1e-6 if "node_lat" in values else base.intra.latency,
+            bandwidth=values.get("node_bw", base.intra.bandwidth),
+            latency=values.get("node_lat", base.intra.latency),
         ),
         inter=inter,
         outer=_beyond_the_pod(base, values, inter, size),
@@ -152,7 +154,6 @@ def _network(base: Cluster, values: Mapping[str, Any], size: int) -> Fabric:
     """Returns the network of a pod; every rank has its part of the adapters of its node."""
     nics = values.get("nics_per_node", base.inter.nics_per_node or base.gpus_per_node)
     adapter = base.inter.bandwidth * base.gpus_per_node / (base.inter.nics_per_node or base.gpus_per_node)
-    adapter = values["pod_bw"] * 1e9 if "pod_bw" in values else adapter
     topology = base.inter.topology
     if "switch_topology" in values:
         topology = "switch" if values["switch_topology"] else "ring"
@@ -160,8 +161,8 @@ def _network(base: Cluster, values: Mapping[str, Any], size: int) -> Fabric:
         base.inter,
         topology=topology,
         size=max(size, values.get("pod_size", base.inter.size)),
-        bandwidth=adapter * nics / size,
-        latency=values["pod_lat"] * 1e-6 if "pod_lat" in values else base.inter.latency,
+        bandwidth=values.get("pod_bw", adapter) * nics / size,
+        latency=values.get("pod_lat", base.inter.latency),
         nics_per_node=nics,
     )
 
@@ -170,10 +171,8 @@ def _beyond_the_pod(base: Cluster, values: Mapping[str, Any], inter: Fabric, siz
     """Returns the third level, where the file bounds a pod; it is like the second in what the file leaves out."""
     if "pod_size" not in values:
         return base.outer
-    rate = (
-        values["cluster_bw"] * 1e9 * (inter.nics_per_node or size) / size if "cluster_bw" in values else inter.bandwidth
-    )
-    latency = values["cluster_lat"] * 1e-6 if "cluster_lat" in values else inter.latency
+    rate = values["cluster_bw"] * (inter.nics_per_node or size) / size if "cluster_bw" in values else inter.bandwidth
+    latency = values.get("cluster_lat", inter.latency)
     return Fabric(name="between pods", topology=inter.topology, size=ANY_SIZE, bandwidth=rate, latency=latency)
 
 
