@@ -22,11 +22,13 @@ _INDEXER = ("index_n_heads", "index_head_dim", "index_topk")
 
 def sizes(c: Reader, **keys: str) -> _Fields:
     """Returns whole numbers by model field; ``keys`` names each field's key (``a.b``: b in section a), or several: the first
-    present counts."""
+    present counts; a number behind them holds where they say none or 0."""
     return {field: _integer(c, *names.split()) for field, names in keys.items()}
 
 
 def _integer(c: Reader, *names: str) -> int | None:
+    if names[-1].isdigit():
+        return _integer(c, *names[:-1]) or int(names[-1])
     section, dot, last = names[0].partition(".")
     return c.within(section).integer(last) if dot else c.integer(*names)
 
@@ -57,7 +59,7 @@ def read(name: str, c: Reader) -> _Fields:
     entry = whole(_FILE)[name]
     fields: _Fields = read(entry["like"], c) if "like" in entry else {}
     fields |= {field: value for field, value in sizes(c, **entry.get("fields", {})).items() if value is not None}
-    fields |= {field: bool(c.flag(*keys.split())) for field, keys in entry.get("flags", {}).items()}
+    _put(fields, {field: bool(c.flag(*keys.split())) for field, keys in entry.get("flags", {}).items()})
     fields |= {field: c.flag(key) is not False for field, key in entry.get("usually", {}).items()}
     fields |= {field: fields.get(field) or (fields.get(value) if isinstance(value, str) else value)
                for field, value in entry.get("unsaid", {}).items()}  # fmt: skip
@@ -96,20 +98,36 @@ def read(name: str, c: Reader) -> _Fields:
 
 def _sized(c: Reader, keys: Mapping[str, str]) -> _Fields:
     """Returns the sizes of a kind of layer; a width of heads as that of attention, which is the hidden size's where none is
-    stated."""
+    stated; with ``expand`` those of Mamba, whose ``auto`` follows from the hidden size."""
+    if "expand" in keys:
+        return _recurrent(c, keys)
     stated = given(**sizes(c, **keys))
     if keys.get("head_dim") == "head_dim" and (heads := c.integer("num_attention_heads")):
         stated.setdefault("head_dim", (c.integer("hidden_size") or 0) // heads)
     return stated
 
 
+def _recurrent(c: Reader, keys: Mapping[str, str]) -> _Fields:
+    """Returns the sizes of Mamba: without a stated ``inner``, ``expand`` hidden sizes are its channels. Mamba-1's steps have
+    the rank of a sixteenth of the hidden size, rounded up; Mamba-2's heads share the channels."""
+    stated = given(
+        **sizes(c, **{name: key for name, key in keys.items() if name != "expand" and c.raw(key.split()[0]) != "auto"})
+    )
+    hidden = c.integer("hidden_size") or 0
+    inner = stated.pop("inner", None) or (_integer(c, *keys["expand"].split()) or 0) * hidden
+    if "dt_rank" in keys:
+        return {"dt_rank": -(-hidden // 16), **stated, "inner": inner}
+    return {"mamba_head_dim": inner // max(1, stated["mamba_num_heads"]), **stated}
+
+
 def _put(fields: _Fields, said: Mapping[str, object]) -> None:
-    """Puts fields into ``fields``; those of experts (``moe.x``) only where there are experts."""
+    """Puts fields into ``fields``; those of a part (``moe.x``, ``mamba.x``) only where there is the part."""
     for key, value in said.items():
-        if not key.startswith("moe."):
+        part, dot, name = key.rpartition(".")
+        if not dot:
             fields[key] = value
-        elif isinstance(fields.get("moe"), dict):
-            fields["moe"] |= {key.removeprefix("moe."): value}
+        elif isinstance(fields.get(part), dict):
+            fields[part] |= {name: value}
 
 
 def _experts(entry: Mapping[str, Any], c: Reader, fields: _Fields) -> _Fields:
@@ -172,13 +190,17 @@ def _mixers(entry: Mapping[str, Any], c: Reader) -> _Fields:
     letters = entry.get("mixers")
     if letters is None:
         return {}
-    lists = (c.raw(key) for key in ("layer_types", "layers_block_type", "attn_type_list"))
+    at = set(c.integers(entry["full_at"]) or ()) if "full_at" in entry else None
+    lists = (c.raw(key) for key in entry.get("listed", ("layer_types", "layers_block_type", "attn_type_list")))
     kinds = next((kinds for kinds in lists if isinstance(kinds, (list, tuple))), None)
     if kinds is None:
-        every, layers = c.integer("full_attention_interval") or 4, depth(c)
+        layers = depth(c)
+        if at is None:
+            every = c.integer("full_attention_interval") or 4
+            at = {i for i in range(layers) if (i + 1) % every == 0}
         full = next(kind for kind, letter in letters.items() if letter in "*+")
         other = next(kind for kind, letter in letters.items() if letter not in "*+")
-        kinds = [full if (i + 1) % every == 0 else other for i in range(layers)]
+        kinds = [full if i in at else other for i in range(layers)]
     unknown = sorted({str(kind) for kind in kinds} - set(letters))
     if unknown:
         c.problems.append(("layer_types", ", ".join(unknown), f"kinds of layers: {', '.join(letters)}"))

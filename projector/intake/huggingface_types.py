@@ -126,15 +126,12 @@ def _hybrid(c: Reader) -> _Fields:
             c.problems.append((several, c.integer(several), "1"))
     if pattern is None:
         return {**base, "unsupported": ["Mamba layers"]}
-    sizes = {
-        "mamba_num_heads": c.integer("mamba_num_heads"),
-        "mamba_head_dim": c.integer("mamba_head_dim"),
-        "mamba_num_groups": c.integer("n_groups", "mamba_n_groups"),
-        "mamba_state_dim": c.integer("ssm_state_size", "mamba_d_state"),
-        "conv_width": c.integer("conv_kernel", "mamba_d_conv"),
-        "chunk": c.integer("chunk_size", "mamba_chunk_size"),
-    }
-    fields = {**base, "hybrid_layer_pattern": pattern, "mamba": given(**sizes)}
+    mamba = sizes(
+        c, mamba_num_heads="mamba_num_heads", mamba_head_dim="mamba_head_dim", mamba_num_groups="n_groups mamba_n_groups",
+        mamba_state_dim="ssm_state_size mamba_d_state", conv_width="conv_kernel mamba_d_conv",
+        chunk="chunk_size mamba_chunk_size",
+    )  # fmt: skip
+    fields = {**base, "hybrid_layer_pattern": pattern, "mamba": given(**mamba)}
     if "num_experts" not in moe:
         return fields
     latent, shared = c.integer("moe_latent_size"), c.integer("moe_shared_expert_intermediate_size")
