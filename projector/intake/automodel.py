@@ -22,7 +22,7 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     args, fields = job.args, job.fields
     name = args.text("model.pretrained_model_name_or_path")
     model = model or job.published("model.pretrained_model_name_or_path")
-    tokens, kind = args.integer("packed_sequence.packed_sequence_size"), _class_name(job, "dataset._target_")
+    tokens, kind = args.integer("packed_sequence.packed_sequence_size"), job.class_name("dataset._target_")
     fields["seq_length"] = tokens or fields["seq_length"]
     if not fields["seq_length"]:
         expected = "tokens of a sample, a packed_sequence.packed_sequence_size, or --seq N"
@@ -31,8 +31,8 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
         job.doubts.append(f"dataset._target_={kind or None}: {loose(fields['seq_length'])}")
     elif tokens:
         job.doubts.append("packed_sequence_size (attention inside each document: counted over the whole sample)")
-    fields["optimizer"] = named(_class_name(job, "optimizer._target_").removeprefix("Fused"))
-    loss = _class_name(job, "loss_fn._target_")
+    fields["optimizer"] = named(job.class_name("optimizer._target_").removeprefix("Fused"))
+    loss = job.class_name("loss_fn._target_")
     fields["cross_entropy_fusion"] = job.dialect.tables["losses"].get(loss)
     if loss and loss not in job.dialect.tables["losses"]:
         job.doubts.append(f"loss_fn={loss}")
@@ -49,10 +49,6 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     known = f"model={model.name if model else name} ({name})"
     nodes = None if gpus else args.integer("benchmark.num_nodes")
     return job.loaded(model, gpus=gpus, nodes=nodes, framework="automodel", assumed=(*counted, known))
-
-
-def _class_name(job: Settings, setting: str) -> str:
-    return str(job.args.raw(setting) or "").rpartition(".")[2]
 
 
 def _adapters(job: Settings) -> None:

@@ -290,6 +290,10 @@ class Settings:
             self.args.problems.append((setting, name.rstrip("/") or "nothing", OTHERS))
         return model
 
+    def class_name(self, *settings: str) -> str:
+        """Returns the class at the end of the module path of the first of ``settings`` with a value; empty without one."""
+        return str(self._first(settings) or "").rpartition(".")[2]
+
     def _first(self, settings: Iterable[str]) -> object:
         return next((value for each in settings if (value := self.args.raw(each)) is not None), None)
 

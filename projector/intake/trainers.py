@@ -23,14 +23,14 @@ def load_torchtune(content: Mapping[str, object], where: str, *, model: Model | 
     """Returns the workload of a torchtune configuration, whose number of GPUs may come from elsewhere. Raises
     :class:`InputError` with everything that does not fit, :class:`Unsupported` for other trainings."""
     job = Settings(dialect("torchtune"), content, where)
-    builder, loss = str(section(content, "model").get("_component_") or ""), _class_name(job, "loss._component_")
+    builder, loss = str(section(content, "model").get("_component_") or ""), job.class_name("loss._component_")
     _refuse_unsupported(job, builder)
     gpus = _sizes(job)
     on = job.args.flag("enable_fp8_training")
     scaling = job.args.word("fp8_recipe_name") or ("tensorwise" if on else None)
     job.fields["fp8_recipe"] = scaling.removesuffix("_with_gw_hp") if scaling else None
     job.fields["precision"] = "fp8" if on else job.fields.get("precision", "bf16")
-    optimizer = _class_name(job, "optimizer._component_")
+    optimizer = job.class_name("optimizer._component_")
     job.fields["optimizer"] = named(optimizer.removeprefix("Paged")) if optimizer else None
     job.fields["cross_entropy_fusion"] = job.dialect.tables["losses"].get(loss)
     _adapters(job)
@@ -53,11 +53,6 @@ def load_torchtune(content: Mapping[str, object], where: str, *, model: Model | 
             f"model={model.name if model else builder} ({builder.rpartition('.')[2]})",
         ),
     )
-
-
-def _class_name(job: Settings, setting: str) -> str:
-    """Returns the class at the end of the module path that ``setting`` holds; empty without one."""
-    return str(job.args.raw(setting) or "").rpartition(".")[2]
 
 
 def _packed(job: Settings, content: Mapping[str, object]) -> bool:
@@ -138,14 +133,13 @@ def load_litgpt(content: Mapping[str, object], where: str, *, model: Model | Non
     if model is not None and args.flag("tie_embeddings") and model.untie_embeddings_and_output_weights:
         expected = "a model whose output layer is its embedding: --model FILE"
         args.problems.append(("train.tie_embeddings", True, expected))
-    called = args.raw("optimizer.class_path") or args.raw("optimizer")
     if tuned and fields["seq_length"] is None:
         args.problems.append(("train.max_seq_length", "nothing", "tokens of a sample, or --seq N"))
     fields |= {
         "seq_length": fields["seq_length"] or (model.max_position_embeddings if model else None),
         "data_parallel_sharding": "optim_grads_params",  # HYBRID_SHARD: inside a node
         "data_parallel_shard_size": devices,
-        "optimizer": named(str(called).rpartition(".")[2]),
+        "optimizer": named(job.class_name("optimizer.class_path", "optimizer")),
         "recompute_granularity": "none",
         "torch_compile": not tuned,
     }
