@@ -66,7 +66,7 @@ def _zamba2(c: Reader) -> _Fields:
 def _lfm2(c: Reader) -> _Fields:
     """Reads LFM2, whose MLP's width may be stated before it is cut to two thirds and rounded up."""
     width = c.integer("block_ff_dim", "intermediate_size")
-    if c.flag("block_auto_adjust_ff_dim") and width:
+    if c.flag("block_auto_adjust_ff_dim") is not False and width:
         multiple = c.integer("block_multiple_of") or 256
         width = -(-int((c.number("block_ffn_dim_multiplier") or 1.0) * (2 * width // 3)) // multiple) * multiple
     tied = c.flag("tie_embedding", "tie_word_embeddings")
