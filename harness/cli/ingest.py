@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.cli import ingest_view
 from harness.cli.common import add_command, said_of
-from harness.report import ingest_view
-from harness.report.ingest_view import StepView
 from projector.cli import as_json
 from projector.cli.parser import Parser
 from projector.io import terminal
@@ -62,9 +61,9 @@ def _ingest_all(args: argparse.Namespace) -> int:
     if len(args.paths) == 1 and is_long(args.paths[0]):
         return _ingest_long_table(args)
     report = ingest(args.paths, out=args.out, header_map=args.map, said=said_of(args))
-    views = {log.run.id: view for log in report.logs if (view := _view(log)) is not None}
+    timed = {log.run.id: log for log in report.logs if log.state is not None and log.scale > 0}
     unsound = {log.run.id for log in report.logs if log.problems}
-    drawn = {name: view for name, view in views.items() if name not in unsound}
+    drawn = [log for name, log in timed.items() if name not in unsound]
     plots = _plot(drawn, args.out) if args.out is not None and not args.no_plot else []
     if args.json:
         counted = {"usable": report.usable, "refusals": dict(report.refusals), "plots": [str(path) for path in plots]}
@@ -72,7 +71,7 @@ def _ingest_all(args: argparse.Namespace) -> int:
         return _exit_code(report)
     if not args.summary:
         for row in report.rows:
-            terminal.show([*map(Line, _row(row)), *(ingest_view.blocks(views[row.id]) if row.id in views else ())])
+            terminal.show([*map(Line, _row(row)), *(ingest_view.blocks(timed[row.id]) if row.id in timed else ())])
     totals = _totals(Counter(row.status for row in report.rows), report.refusals, report.written)
     terminal.show(map(Line, (*totals, *(f"written: {path}" for path in plots))))
     return _exit_code(report)
@@ -102,51 +101,15 @@ def _ingest_long_table(args: argparse.Namespace) -> int:
     return int(not ingested.statuses["usable"])
 
 
-def _view(log: LogRun) -> StepView | None:
-    """Returns the steps of a run, for table and plot; None where none were measured."""
-    from harness.evidence.ingest.logs.build import timers_of
-    from harness.evidence.ingest.steady import REASONS
-
-    state, record, scale = log.state, log.record, log.scale
-    if state is None or not scale > 0:
-        return None
-    cuts = ((c.reason, c.steps, c.first, c.last, c.median * scale, c.total * scale) for c in state.cuts)
-    kernels = record.kernels
-    shares = (
-        (("busy", kernels.busy_s), ("communication", kernels.communication_s), ("exposed", kernels.exposed_s))
-        if kernels is not None and kernels.span_s
-        else ()
-    )
-    return StepView(
-        id=log.run.id,
-        dialect=log.dialect,
-        iteration=record.iteration,
-        segment=record.segment,
-        seconds=record.value * scale,
-        reasons=state.reasons,
-        names=REASONS,
-        median=state.value * scale,
-        mean=state.mean * scale,
-        low=None if state.low is None else state.low * scale,
-        high=None if state.high is None else state.high * scale,
-        kept=state.kept,
-        cuts=tuple(cuts),
-        timers=timers_of(record),
-        kernels=kernels.top if kernels is not None else (),
-        shares=tuple((what, seconds / kernels.span_s) for what, seconds in shares) if kernels is not None else (),
-    )
-
-
-def _plot(views: Mapping[str, StepView], out: Path) -> list[Path]:
+def _plot(logs: Sequence[LogRun], out: Path) -> list[Path]:
     """Draws one PNG a run, where ``out`` is a folder: none is put beside a file that a user named."""
-    from harness.report import ingest_view
     from projector.io.files import write_whole
 
     if out.suffix in (".yaml", ".yml"):
         return []
-    paths = [out / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.png" for name in views]
-    for path, view in zip(paths, views.values(), strict=True):
-        write_whole(path, ingest_view.png(view))
+    paths = [out / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', log.run.id)}.png" for log in logs]
+    for path, log in zip(paths, logs, strict=True):
+        write_whole(path, ingest_view.png(log))
     return paths
 
 

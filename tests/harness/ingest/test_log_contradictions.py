@@ -171,13 +171,13 @@ def test_a_restart_has_its_own_warm_up_and_its_failure_is_over(tmp_path: Path) -
 
 
 def test_a_restart_is_drawn_in_the_order_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.report import ingest_view
+    from harness.cli import ingest_view
 
     head, body = steps()
     path = put(tmp_path / "x.log", "\n".join([*head, *body[:30], *head, *body[10:]]) + "\n")
     seen: list[str] = []
     places = ingest_view._places
-    monkeypatch.setattr(ingest_view, "_places", lambda view: seen.append(places(view)[1]) or places(view))
+    monkeypatch.setattr(ingest_view, "_places", lambda record: seen.append(places(record)[1]) or places(record))
     assert main(["ingest", str(path), "--gpu", "mi300x", "--out", str(tmp_path / "out")]) == 0
     assert seen == ["logged step (iterations 1 to 40; dotted: 2 starts)"]
     assert (tmp_path / "out" / "x.png").read_bytes().startswith(b"\x89PNG")
