@@ -8,8 +8,8 @@ from typing import Any
 
 from projector import pipeline
 from projector.card import PARTS
+from projector.cli.extra import Extra
 from projector.cli.inputs import Case
-from projector.dataclass import dataclass
 from projector.io.table import Line, Table, figure, gib, number1, percent, signed, table_of, text, values
 from projector.projection import Projection, project
 from projector.search.explore import Tried, gains, singly, walk
@@ -30,24 +30,15 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Explored:
-    """The projection of the run as it is, the changes tried one after the other, and what its largest parts ask for."""
-
-    baseline: Projection
-    tried: tuple[Tried, ...]
-    symptoms: tuple[Symptom, ...]
-
-
-def explored(case: Case, mode: str) -> Explored:
+def extra(case: Case, mode: str) -> Extra:
     """Returns what each change of the case's run would gain. Raises as :func:`project` does for the run itself."""
 
     def projected(workload: Workload) -> Projection:
         return project(workload, case.cluster, mode, settings=case.settings)
 
     baseline, tried = walk(case.workload, case.cluster.gpu, projected, case.known)
-    singles = singly(case.workload, case.cluster.gpu, projected, case.known)
-    return Explored(baseline=baseline, tried=tried, symptoms=tuple(symptoms(baseline, singles)))
+    asked = tuple(symptoms(baseline, singly(case.workload, case.cluster.gpu, projected, case.known)))
+    return Extra(tuple(_blocks(case, baseline, tried, asked)), {"exploration": _document(case, baseline, tried, asked)})
 
 
 def scaled(case: Case, nodes: int, projected: Callable[[Case], Projection]) -> tuple[Projection, float]:
@@ -60,11 +51,12 @@ def scaled(case: Case, nodes: int, projected: Callable[[Case], Projection]) -> t
     return small, whole.tgs / small.tgs
 
 
-def table(case: Case, explored: Explored) -> Iterator[Line | Table]:
+def _blocks(
+    case: Case, baseline: Projection, tried: Sequence[Tried], asked: Sequence[Symptom]
+) -> Iterator[Line | Table]:
     """Yields what the largest parts ask for, every change tried with a mark on those kept, and the gain of those
     together."""
-    baseline, tried = explored.baseline, explored.tried
-    yield _symptom_table(explored.symptoms)
+    yield _symptom_table(asked)
     title = "Exploration: each change alone on the best configuration before it"
     note = (
         "* kept for the categories after it; memory: not kept, since it may not fit; gain: as measured runs let expect it; "
@@ -123,10 +115,9 @@ def _moved_words(part: str, seconds: float) -> str:
     return f"{part.removesuffix('_s')} {seconds:+.3f} s"
 
 
-def as_document(case: Case, explored: Explored) -> dict[str, Any]:
+def _document(case: Case, baseline: Projection, tried: Sequence[Tried], asked: Sequence[Symptom]) -> dict[str, Any]:
     """Returns ``symptoms`` and the walk as JSON values; ``together``: expected gain of all that is kept, with its
     interval, or null where nothing is kept."""
-    baseline, tried = explored.baseline, explored.tried
     kept = [t.projection for t in tried if t.kept and t.projection]
     return {
         "baseline_tgs": baseline.tgs,
@@ -139,7 +130,7 @@ def as_document(case: Case, explored: Explored) -> dict[str, Any]:
                     for t, less in symptom.answers
                 ],
             }
-            for symptom in explored.symptoms
+            for symptom in asked
         ],
         "together": _together(case, baseline, kept[-1]) if kept else None,
         "steps": [

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from projector.benchmark.launcher import first
+from projector.cli.extra import Extra
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 
 if TYPE_CHECKING:
@@ -127,22 +128,13 @@ def memory(times: Measurement, simulated: Projection, cluster: Cluster) -> tuple
     )
 
 
-class Counted(NamedTuple):
-    """Memory with activations as counted while layers ran, as ``blocks`` to show and as JSON ``values``."""
-
-    blocks: tuple[Table | Line, ...] = ()
-    values: Mapping[str, object] = {}
-
-
-NOTHING_COUNTED = Counted()
-
-
-def counted(options: argparse.Namespace, case: Case, simulated: Projection) -> Counted:
+def counted(options: argparse.Namespace, case: Case, simulated: Projection) -> Extra:
+    """Returns the memory with activations as counted while layers ran."""
     from projector.benchmark.whole_step import anchored
 
     times = measurement(options, case.workload, case.cluster)
     values = asdict(anchored(times.asked, times.timings, simulated, case.cluster))
-    return Counted(memory(times, simulated, case.cluster), {"benchmark": values})
+    return Extra(memory(times, simulated, case.cluster), {"benchmark": values})
 
 
 def _mib(size: float) -> str:

@@ -6,6 +6,7 @@ import argparse
 import shutil
 from typing import TYPE_CHECKING
 
+from projector.cli.extra import Extra
 from projector.cli.flags import add_command
 from projector.cli.live import first_rank_prints
 from projector.cli.options import add_selection
@@ -55,15 +56,12 @@ def _show(options: argparse.Namespace, timed: bool) -> None:
     if options.draw:
         title = f"{case.workload.model.name} on {case.workload.gpus} × {case.cluster.gpu.title}"
         draw.save(projection.memory, timelines, options.draw, title)
-    fixes = remedies.found(case, projection)
-    counted = live.counted(options, case, projection) if timed else live.NOTHING_COUNTED
+    fixes = remedies.extra(case, projection)
+    counted = live.counted(options, case, projection) if timed else Extra()
     if options.json:
-        content = {**document.memory(case, projection), **counted.values}
-        as_json.write(
-            content if fixes is None else {**content, "remedies": remedies.as_document(case, fixes, projection)}
-        )
+        as_json.write({**document.memory(case, projection), **counted.values, **fixes.values})
         return
     width = options.width or shutil.get_terminal_size((120, 24)).columns
     sketch_lines = [Line(""), *(Line(text) for text in sketch(timelines, width).splitlines())]
-    blocks = (*with_margin(options, projection.memory), *counted.blocks)
-    show((*report.memory(case, projection, sketch_lines), *blocks, *(remedies.lines(case, fixes) if fixes else ())))
+    blocks = (*with_margin(options, projection.memory), *counted.blocks, *fixes.blocks)
+    show((*report.memory(case, projection, sketch_lines), *blocks))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from dataclasses import field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from projector.cli import memory as held
 from projector.cli import runs, slow, start_files
+from projector.cli.extra import Extra
 from projector.cli.flags import add_command
 from projector.cli.live import asked, first_rank_prints, kept
 from projector.cli.options import add_selection
@@ -20,7 +21,6 @@ from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 if TYPE_CHECKING:
     from projector.cli.comparison import Row
     from projector.cli.inputs import Case
-    from projector.io.table import Line, Table
     from projector.projection import Projection
     from projector.workload.workload import Workload
 
@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _show_projections(options: argparse.Namespace) -> None:
-    from projector.cli import as_json, document, report
+    from projector.cli import as_json, document, remedies, report
     from projector.cli.idle_keys import idle_flags, idle_keys
     from projector.cli.inputs import naming_the_flag, read_case
     from projector.cli.layout import with_layout
@@ -86,11 +86,15 @@ def _show_projections(options: argparse.Namespace) -> None:
     if options.trace:
         write_trace(run.first, options.trace)
     paths = start_files.write(options.write, case, case.workload, options)
-    extras = _extras(case, options, run, user_runs)
+    own = Extra(list(runs.lines(user_runs)), runs.as_values(user_runs))
+    fixes = remedies.extra(case, run.first)
+    extras = list(_extras(case, options, run))
     if options.json:
-        as_json.write({**document.performance(case, run), **extras.values})
+        values = {name: value for extra in (own, fixes, *extras) for name, value in extra.values.items()}
+        as_json.write({**document.performance(case, run), **values})
     else:
-        show((*report.performance(case, run, extras.help), *extras.blocks, *start_files.lines(paths, case, options)))
+        blocks = [block for extra in (own, *extras) for block in extra.blocks]
+        show((*report.performance(case, run, fixes.blocks), *blocks, *start_files.lines(paths, case, options)))
 
 
 def _with_vocabulary_range(case: Case) -> Case:
@@ -113,69 +117,41 @@ def _with_vocabulary_range(case: Case) -> Case:
     return replace(case, assumed=assumed)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Extras:
-    """What is shown beyond the projection: lines and tables, and the same as JSON values. ``help``: what would make it
-    fit."""
-
-    help: tuple[Line | Table, ...] = ()
-    blocks: tuple[Line | Table, ...] = ()
-    values: Mapping[str, object] = field(default_factory=dict)
-
-
 def _first_mode(options: argparse.Namespace) -> str:
     """Returns the mode of the projection that everything else is told of."""
     return SIMULATE if options.profiling_mode == BOTH else str(options.profiling_mode)
 
 
-def _extras(case: Case, options: argparse.Namespace, projections: Projections, user_runs: runs.OwnRuns) -> _Extras:
-    from projector.cli import communication, exploration, live, mfu, remedies, report
+def _extras(case: Case, options: argparse.Namespace, projections: Projections) -> Iterator[Extra]:
+    """Yields an answer to each further question of ``options``, in the order of the page."""
+    from projector.cli import communication, exploration, live, mfu, report
     from projector.io.table import Line
     from projector.projection import project
 
-    mode = _first_mode(options)
-    blocks: list[Line | Table] = []
-    values: dict[str, object] = {}
-    blocks += runs.lines(user_runs)
-    values |= runs.as_values(user_runs)
-    fixes = remedies.found(case, projections.first)
-    help = () if fixes is None else tuple(remedies.lines(case, fixes))
-    if fixes is not None:
-        values["remedies"] = remedies.as_document(case, fixes, projections.first)
-    if options.sub_target_nodes:
-        small, efficiency = exploration.scaled(case, options.sub_target_nodes, partial(_project_in_mode, options, mode))
-        nodes = options.sub_target_nodes
-        blocks.append(
-            Line(f"Scaling: {small.tgs:.1f} tokens/s/GPU on {nodes} hosts; efficiency {100 * efficiency:.1f} %")
-        )
-        values["scaling"] = {"nodes": nodes, "tgs": small.tgs, "efficiency": efficiency}
+    mode, first = _first_mode(options), projections.first
+    if nodes := options.sub_target_nodes:
+        small, efficiency = exploration.scaled(case, nodes, partial(_project_in_mode, options, mode))
+        text = f"Scaling: {small.tgs:.1f} tokens/s/GPU on {nodes} hosts; efficiency {100 * efficiency:.1f} %"
+        yield Extra([Line(text)], {"scaling": {"nodes": nodes, "tgs": small.tgs, "efficiency": efficiency}})
     if options.communication:
         rows = project(case.workload, case.cluster, mode, settings=case.settings, communication=True).communication
-        blocks.append(communication.table(rows))
-        values["communication"] = communication.as_document(rows)
+        yield Extra([communication.table(rows)], {"communication": communication.as_document(rows)})
     if options.mfu:
-        counts = mfu.counted(projections.first)
-        blocks.append(mfu.table(counts))
-        values["mfu_by_formula"] = mfu.as_document(counts)
+        counts = mfu.counted(first)
+        yield Extra([mfu.table(counts)], {"mfu_by_formula": mfu.as_document(counts)})
     if disturbance := slow.stated(options):
         if asked(options):
             raise InputError(
                 [Problem("--slow-rank, --slow-link", "", "layers timed live", "kernels from models or tables")]
             )
-        steps = slow.steps(disturbance, case, projections.first, mode)
-        blocks += slow.table(disturbance, *steps)
-        values["slow"] = slow.as_document(disturbance, *steps)
+        steps = slow.steps(disturbance, case, first, mode)
+        yield Extra(list(slow.table(disturbance, *steps)), {"slow": slow.as_document(disturbance, *steps)})
     if options.both:
-        timed = BENCHMARK in projections.by_mode and asked(options)
-        first = projections.first
-        counted = live.counted(options, case, first) if timed else live.NOTHING_COUNTED
-        blocks += (*report.held(case, first), *held.with_margin(options, first.memory), *counted.blocks)
-        values |= counted.values
+        yield Extra([*report.held(case, first), *held.with_margin(options, first.memory)])
+        if BENCHMARK in projections.by_mode and asked(options):
+            yield live.counted(options, case, first)
     if options.explore:
-        explored = exploration.explored(case, mode)
-        blocks += exploration.table(case, explored)
-        values["exploration"] = exploration.as_document(case, explored)
-    return _Extras(help=help, blocks=tuple(blocks), values=values)
+        yield exploration.extra(case, mode)
 
 
 def _projections(case: Case, options: argparse.Namespace) -> Projections:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from projector.cli import expected
+from projector.cli.extra import Extra
 from projector.cli.inputs import Case
 from projector.io.table import Cell, Line, Table, figure, gib, table_of, text, values
 from projector.projection import Projection, project
@@ -23,14 +24,15 @@ def _columns(case: Case) -> tuple[Cell, ...]:
     )
 
 
-def found(case: Case, projection: Projection) -> Remedies | None:
-    """Returns the cheapest changes under which the case fits; None where it fits as it is."""
+def extra(case: Case, projection: Projection) -> Extra:
+    """Returns the cheapest changes under which the case fits; nothing where it fits as it is."""
     if projection.memory.fits:
-        return None
-    return remedies(case.workload, case.cluster, lambda w: project(w, case.cluster, settings=case.settings))
+        return Extra()
+    result = remedies(case.workload, case.cluster, lambda w: project(w, case.cluster, settings=case.settings))
+    return Extra(tuple(_lines(case, result)), {"remedies": _document(case, result, projection)})
 
 
-def lines(case: Case, result: Remedies) -> Iterator[Line | Table]:
+def _lines(case: Case, result: Remedies) -> Iterator[Line | Table]:
     if result.found:
         note = (
             "cheapest: fewest GPU-seconds for the same tokens, of what fits before what is too close to tell. projector "
@@ -45,7 +47,7 @@ def lines(case: Case, result: Remedies) -> Iterator[Line | Table]:
         yield Line(f"Nearest: {result.nearest.change.label}: {gib(memory.required)} GiB needed, {short} GiB too much.")
 
 
-def as_document(case: Case, result: Remedies, projection: Projection) -> dict[str, Any]:
+def _document(case: Case, result: Remedies, projection: Projection) -> dict[str, Any]:
     """Returns ``out_of_memory_bytes`` and ``changes``: recipe fields and GPUs of each, with its step and memory."""
     return {
         "out_of_memory_bytes": float(-projection.memory.margin_bytes),
