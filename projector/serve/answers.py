@@ -129,18 +129,13 @@ def _document_of_command(argv: list[str]) -> dict[str, Any]:
 
 def _view(argv: list[str], query: Mapping[str, str]) -> dict[str, Any]:
     from projector.cli import command, document, expected, report
-    from projector.cli.inputs import naming_the_flag, read_case
-    from projector.cli.layout import with_layout
+    from projector.cli.inputs import one_projection
     from projector.cli.options import selection
     from projector.cli.parser import parse, wrapped
     from projector.cli.performance import Projections
-    from projector.projection import project
 
     options = parse(selection(), argv)
-    case = read_case(options)
-    with naming_the_flag(options):
-        case = with_layout(case, options)
-        projection = project(case.workload, case.cluster, settings=case.settings)
+    case, projection = one_projection(options, "projector schedules compares them all")
     expectation = expected.expectation(case, projection)
     performance = document.performance(case, Projections(by_mode={"simulate": projection}, refused={}))
     return (
