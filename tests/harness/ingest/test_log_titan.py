@@ -14,6 +14,7 @@ from harness.evidence.ingest.command import load
 from harness.evidence.ingest.dialects import read_log
 from harness.evidence.ingest.logs import torchtitan
 from harness.evidence.ingest.logs.events import Arguments
+from harness.evidence.ingest.logs.logged import AFTER_EVALUATION
 from harness.evidence.ingest.logs.olmo_config import arguments
 from harness.evidence.ingest.logs.torchtitan import architecture, built
 
@@ -25,7 +26,8 @@ def test_torchtitans_validation_is_no_step(tmp_path: Path) -> None:
     check = "[titan] - root - INFO - validate step: {0}  loss:  3.8  memory: 23.58GiB(75.20%)  tps: 9,000\n"
     text = "".join(titan(i, 1, 1000) + check.format(i) for i in range(1, 30))
     _, (record,) = records(tmp_path, text)
-    assert (record.steps, record.evaluations, record.repeated) == (29, 29, 0)
+    assert (record.steps, record.repeated) == (29, 0)
+    assert record.flags.tolist() == [0, *(AFTER_EVALUATION,) * 28]
     assert step(record) == pytest.approx(1e-3)
 
 

@@ -12,6 +12,7 @@ from tabled import tabled
 from harness.evidence.ingest.command import ingest, is_table
 from harness.evidence.ingest.context import Context, read_context
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
+from harness.evidence.ingest.logs.logged import AFTER_EVALUATION
 
 
 def dump(**arguments: object) -> str:
@@ -243,7 +244,7 @@ def test_nanogpt_behind_a_clock_says_that_its_loss_broke(tmp_path: Path) -> None
     text += "2023-03-22 09:32:32 step 20: train loss 4.0390, val loss 4.0427\niter 20: loss nan, time 35000.00ms\n"
     _, (record,) = records(tmp_path, text)
     assert step(record) == 1.0
-    assert record.evaluations == 1
+    assert record.flags.tolist() == [*(0,) * 20, AFTER_EVALUATION]
     assert "the loss is no number from step 10 on" in record.notes[0]
 
 

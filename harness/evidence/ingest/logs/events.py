@@ -56,7 +56,6 @@ class Mark(Enum):
     RESTART = "the job starts (again): what follows has its own warm-up"
     CHECKPOINT = "a checkpoint was written; the step after it is not steady"
     EVALUATION = "an evaluation ran; the step after it is not steady"
-    EVALUATION_APART = "an evaluation ran, and the log times steps without it"
 
 
 class Memory(NamedTuple):

@@ -203,9 +203,8 @@ class _Builder:
             self._begin_start()
         elif event is Mark.CHECKPOINT:
             self._pending |= AFTER_CHECKPOINT
-        elif isinstance(event, Mark):
-            record.evaluations += 1
-            self._pending |= AFTER_EVALUATION if event is Mark.EVALUATION else 0
+        elif event is Mark.EVALUATION:
+            self._pending |= AFTER_EVALUATION
         elif isinstance(event, Memory):
             self._memory(event.kind, event.gib)
         elif isinstance(event, Timers):

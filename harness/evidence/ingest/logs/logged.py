@@ -52,7 +52,6 @@ class Logged:
     batch_line: int = 0
     timers: dict[str, tuple[float, int]] = field(default_factory=dict)
     curves: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    evaluations: int = 0
     repeated: int = 0
     conflicts: int = 0
     steady: bool = True

@@ -141,8 +141,6 @@ class _Run:
             yield from self._begin_run()
         elif key == "tracked_stats" and isinstance(value, Mapping):
             yield from self._read_stats(value, number)
-        elif key in ("eval_stop", "eval_accuracy"):
-            yield Mark.EVALUATION_APART
         if now is not None:
             self.readings.progress.feed(key, numbers_of(entry.get("metadata")), now / 1000, number)
         if key == "run_stop" and _aborted(entry.get("metadata")):
