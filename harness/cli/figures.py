@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.calibrate import held_out
 from harness.cli import against
 from harness.cli.common import add_command, folder_problems, say, tables_in
-from harness.contracts.results import BASELINE, Evaluation, unique
+from harness.contracts.results import BASELINE, Evaluation
 from harness.evaluation import evaluate, first_look, observations, speed
 from harness.evidence import shelf, suite
 from harness.evidence.runs_of import runs_of_all
@@ -96,7 +96,6 @@ def _suites(folder: Path, measured: Path) -> dict[str, frozenset[str]]:
 
 def _write(folder: Path, report: Report, saved: files.Saved, jobs: int, judged: held_out.Judgement | None) -> None:
     """Writes the reports that are checked in: all but the lists of single rows, which ``results.csv`` holds."""
-    rows = unique(saved.evaluation.every)
     whole = publish.report_of(saved, (), "Projection accuracy over all measured runs")
     brief = publish.brief(whole)
     names = [name for name in saved.evaluation.predictors if name != BASELINE]
@@ -118,7 +117,7 @@ def _write(folder: Path, report: Report, saved: files.Saved, jobs: int, judged: 
     looks = first_look.read(first_look.FILE)
     sources = view_sources.build(saved.evaluation, looks, view_figures.MAIN, judged.unseen if judged else ())
     write_whole(folder / "sources.md", markdown.render(sources))
-    main_rows = (r for r in rows if r.predictor == view_figures.MAIN and r.fit != "shipped")
+    main_rows = (r for r in saved.evaluation.every if r.predictor == view_figures.MAIN and r.fit != "shipped")
     write_whole(folder / "results.csv", files.csv_text(map(files.rounded, main_rows)))
 
 

@@ -135,19 +135,6 @@ class RunFacts:
         return {**values, "assumed": list(self.assumed), "differs": dict(self.differs), "switches": list(self.switches)}
 
 
-def row_from_mapping(mapping: Mapping[str, Any]) -> Row:
-    """Returns the row in an entry of ``results.json``; columns of a newer schema are an error (TypeError names them)."""
-    return Row(**mapping)
-
-
-def unique(rows: Iterable[Row]) -> list[Row]:
-    """Returns each run × predictor × fit once, first occurrence kept: a run that two suites select counts once."""
-    by_key: dict[tuple[str, str, str], Row] = {}
-    for row in rows:
-        by_key.setdefault((row.run_id, row.predictor, row.fit), row)
-    return list(by_key.values())
-
-
 def parted(rows: Iterable[Row]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     """Splits rows into :attr:`Evaluation.rows`, which count, and :attr:`Evaluation.doubted`, which their sources doubt."""
     every = tuple(rows)

@@ -14,7 +14,7 @@ from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.results import SCHEMA_VERSION, Row, RunFacts, row_from_mapping
+from harness.contracts.results import SCHEMA_VERSION, Row, RunFacts
 from projector.dataclass import dataclass
 from projector.errors import NO_FILE, InputError, Problem
 
@@ -84,11 +84,7 @@ def read(path: Path, fit: str = "") -> tuple[Recorded, ...]:
         items = {number: _checked(*rest) for number, *rest in store.execute("SELECT id, hash, body FROM item")}
         if any(number not in items for body in bodies for number in (*body["rows"], *body["facts"])):
             raise sqlite3.DatabaseError("a row is missing")
-        rows = {
-            number: row_from_mapping(item)
-            for number, item in items.items()
-            if "fit" in item and fit in ("", item["fit"])
-        }
+        rows = {number: Row(**item) for number, item in items.items() if "fit" in item and fit in ("", item["fit"])}
         facts = {number: _facts(items[number]) for body in bodies for number in body["facts"]}
         return tuple(_recorded(body, rows, facts) for body in bodies)
 

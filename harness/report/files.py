@@ -20,7 +20,6 @@ from harness.contracts.results import (
     Row,
     RunFacts,
     parted,
-    row_from_mapping,
 )
 from harness.evidence import csvcell
 from harness.score.gate import parse_limits
@@ -145,9 +144,7 @@ def _saved(document: Mapping[str, Any]) -> Saved:
         RunFacts(**{**f, "assumed": tuple(f["assumed"]), "switches": tuple(f["switches"])}) for f in document["facts"]
     ]
     sound, doubted = parted(
-        row_from_mapping({**row, "fit": RENAMED.get(row["fit"], row["fit"])})
-        for row in document["rows"]
-        if row["fit"] not in GONE
+        Row(**{**row, "fit": RENAMED.get(row["fit"], row["fit"])}) for row in document["rows"] if row["fit"] not in GONE
     )
     evaluation = Evaluation(rows=sound, doubted=doubted, facts={f.run_id: f for f in facts})
     return Saved(
