@@ -64,9 +64,11 @@ def _zamba2(c: Reader) -> _Fields:
 
 
 def _lfm2(c: Reader) -> _Fields:
-    """Reads LFM2, whose MLP's width may be stated before it is cut to two thirds and rounded up."""
+    """Reads LFM2, whose MLP's width is stated before it is cut to two thirds and rounded up, unless a flag denies it; the
+    model with experts has neither flag nor cut."""
     width = c.integer("block_ff_dim", "intermediate_size")
-    if c.flag("block_auto_adjust_ff_dim") is not False and width:
+    cut = c.flag("block_auto_adjust_ff_dim")
+    if width and (cut or (cut is None and not c.has("num_experts"))):
         multiple = c.integer("block_multiple_of") or 256
         width = -(-int((c.number("block_ffn_dim_multiplier") or 1.0) * (2 * width // 3)) // multiple) * multiple
     tied = c.flag("tie_embedding", "tie_word_embeddings")
