@@ -28,7 +28,9 @@ from projector.benchmark.step_laps import Strip
 from projector.benchmark.timings import Asked, Seconds, StageWanted
 from projector.benchmark.update import Update, local
 from projector.dataclass import dataclass
+from projector.mechanisms.execution import strategies
 
+strategies()  # defines their classes: what a rank is asked names some of them, and is read once this module is there
 _COPIES = 3  # of a layer, so that one does not find its weights in a cache where the real model would not
 _CACHES = 4.0  # weights and gradients of the layers exceed so many caches, where the model has as many
 
