@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from projector.intake.dialect import Settings
+from projector.intake.settings import Settings
 
 #: Linear layers of a decoder by the names of its modules (``output_proj`` is torchtune's).
 LINEARS = {

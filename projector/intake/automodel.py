@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from projector.intake import adapters
-from projector.intake.dialect import Settings, dialect, loose
+from projector.intake.dialect import dialect, loose
 from projector.intake.loaded import Loaded
+from projector.intake.settings import Settings
 from projector.workload.model import Model
 from projector.workload.optimizers import named
 

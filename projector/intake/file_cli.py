@@ -20,10 +20,11 @@ from functools import partial
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported, collecting_into, raise_all
 from projector.intake import config_cli, gpt_neox
-from projector.intake.dialect import Dialect, Settings, dialect
+from projector.intake.dialect import Dialect, dialect
 from projector.intake.hf_trainer import load_axolotl, load_llama_factory, load_swift, load_trainer, load_trl
 from projector.intake.loaded import Loaded
 from projector.intake.script_files import mapping_beside, options, text_beside, uncounted, values_of
+from projector.intake.settings import Settings
 from projector.intake.shell.launch import ALONE, Launch, Step, Way, listed, product, ranks, visible
 from projector.intake.shell.launchers import launched
 from projector.intake.shell.unknown import is_known

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from projector.errors import Problem, Unsupported
-from projector.intake.dialect import BUNDLES, Settings, dialect
+from projector.intake.dialect import BUNDLES, dialect
 from projector.intake.loaded import Loaded
+from projector.intake.settings import Settings
 from projector.intake.values import Reader
 from projector.workload import tokenizers
 from projector.workload.model import Model

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported, raise_all
 from projector.intake import adapters, script_files
-from projector.intake.dialect import BUNDLES, Settings, dialect, loose
+from projector.intake.dialect import BUNDLES, dialect, loose
 from projector.intake.loaded import Loaded
+from projector.intake.settings import Settings
 from projector.intake.shell.unknown import Unknowns
 from projector.intake.values import Reader, section
 from projector.io.documents import as_mapping, parse_yaml

@@ -15,10 +15,11 @@ from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
 from projector.intake import aliases
-from projector.intake.dialect import Settings, dialect
+from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import model_named
 from projector.intake.primus_experiment import Experiment
+from projector.intake.settings import Settings
 from projector.intake.values import Reader
 from projector.workload import zoo
 from projector.workload.model import Model

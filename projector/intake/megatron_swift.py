@@ -13,10 +13,11 @@ from dataclasses import replace
 
 from projector.errors import InputError, Problem, Unsupported, raise_all
 from projector.intake.assemble import Origin, assemble
-from projector.intake.dialect import Settings, dialect, loose
+from projector.intake.dialect import dialect, loose
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import OTHERS, published
 from projector.intake.script_files import mapping_beside, options, uncounted, unsettled
+from projector.intake.settings import Settings
 from projector.intake.shell.launch import Launch, Way, product
 from projector.intake.shell.unknown import Unknown, Unknowns, is_known
 from projector.intake.values import literal

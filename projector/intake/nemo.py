@@ -11,8 +11,9 @@ from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
 from projector.intake.assemble import Origin, assemble
-from projector.intake.dialect import Settings, dialect
+from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
+from projector.intake.settings import Settings
 from projector.intake.values import section
 from projector.workload.model import Model
 from projector.workload.optimizers import named

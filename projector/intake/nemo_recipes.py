@@ -13,8 +13,9 @@ from typing import Any
 from projector.errors import InputError, Problem, Unsupported
 from projector.intake.assemble import Origin, assemble
 from projector.intake.config_cli import put, stated_words
-from projector.intake.dialect import Settings, dialect
+from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
+from projector.intake.settings import Settings
 from projector.intake.shell.launch import Launch, Way
 from projector.intake.tables import table
 from projector.intake.values import program

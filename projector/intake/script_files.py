@@ -12,10 +12,11 @@ from typing import Any
 
 from projector.errors import InputError, Problem
 from projector.intake import megatron_args
-from projector.intake.dialect import Settings, dialect
+from projector.intake.dialect import dialect
 from projector.intake.megatron_cli import CommandLine
 from projector.intake.megatron_model import model_fields
 from projector.intake.megatron_recipe import recipe_fields
+from projector.intake.settings import Settings
 from projector.intake.shell.launch import Launch, Way
 from projector.intake.shell.state import State
 from projector.intake.shell.unknown import MARK, Unknown, Unknowns, is_known

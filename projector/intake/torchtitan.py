@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from projector.errors import InputError, Problem, Unsupported, raise_all
-from projector.intake.dialect import Settings, dialect
+from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import flat, model_named
 from projector.intake.primus_experiment import Experiment
+from projector.intake.settings import Settings
 from projector.intake.values import Reader
 from projector.workload import zoo
 from projector.workload.model import Model

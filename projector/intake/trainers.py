@@ -10,9 +10,10 @@ from pathlib import Path
 
 from projector.errors import Unsupported
 from projector.intake import adapters, huggingface
-from projector.intake.dialect import BUNDLES, Settings, dialect, loose
+from projector.intake.dialect import BUNDLES, dialect, loose
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import OTHERS
+from projector.intake.settings import Settings
 from projector.intake.values import section
 from projector.workload import zoo
 from projector.workload.model import Model

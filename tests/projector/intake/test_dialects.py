@@ -19,8 +19,9 @@ from tabled import tabled
 
 from projector.errors import InputError, Unsupported
 from projector.intake import detect, known_settings, script_files
-from projector.intake.dialect import Dialect, Settings, dialect
+from projector.intake.dialect import Dialect, dialect
 from projector.intake.loaded import Loaded
+from projector.intake.settings import Settings
 from projector.intake.shell.unknown import Unknowns
 from tests.projector.intake import test_loader_torchtitan, test_trainer_readings
 

@@ -9,8 +9,9 @@ from tabled import sample, tabled
 
 from projector.errors import Unsupported
 from projector.intake import detect
-from projector.intake.dialect import Settings, dialect
+from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
+from projector.intake.settings import Settings
 from projector.workload.validate import problems
 
 NOW = sample("torchtitan_now.toml")
