@@ -220,6 +220,8 @@ def test_frozen_weights_of_fp32_are_cast_before_each_product_and_the_copy_stays(
     linear = h * (h + 2 * kv) + h * h + 3 * h * ffn
     assert sum(op.bytes for op in cast.forward if op.name.endswith("weight_cast")) == (4 + 2) * linear
     assert not any(op.name.endswith("weight_cast") for op in cast.backward_input)
+    plain = layer(DENSE, resolved(LLAMA_70B, lora=lora(), gpus=1))
+    assert cast.saved_bytes - plain.saved_bytes == 2 * linear
 
 
 def test_sharded_weights_of_fp32_are_cast_where_they_are_gathered() -> None:
