@@ -186,11 +186,12 @@ class BranchAndBound(SearchState):
         late = self.deadline is not None and self.now() > self.deadline
         return late or (self.max_projections is not None and self.counts.projected >= self.max_projections)
 
-    def _affordable(self, work: Callable[..., None], most: int) -> int:
-        """Returns for how many of ``most`` nodes there is time, as fast as ``work`` was last; at least one."""
+    def _affordable(self, work: Callable[..., None], most: int, untimed: int | None = None) -> int:
+        """Returns for how many of ``most`` nodes there is time, as fast as ``work`` was last; at least one. ``untimed``:
+        how many where it has not run yet."""
         took = self._seconds_per_node.get(work.__name__, 0.0)
         if self.deadline in (None, math.inf) or not took:
-            return most
+            return untimed or most
         return max(1, min(most, int((self.deadline - self.now()) / took)))
 
     def _run_timed(self, work: Callable[..., None], nodes: Sequence[Any]) -> None:
@@ -209,7 +210,7 @@ class BranchAndBound(SearchState):
                 self._prune_by_weights(batch)
                 self.all_bounded = False
                 return False
-            if self.deadline is not None and len(batch) >= self._affordable(self._add_branches, _TIMED_BATCH):
+            if self.deadline is not None and len(batch) >= self._affordable(self._add_branches, _BATCH, _TIMED_BATCH):
                 self._run_timed(self._add_branches, batch)
                 batch = []
             by_switches: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
