@@ -6,6 +6,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
+from projector.intake.shell.control import Unreadable
 from projector.intake.shell.state import State, Value
 from projector.intake.shell.syntax import Source, adjacent, text_of
 from projector.intake.shell.unknown import MARK, is_known
@@ -104,6 +105,8 @@ def declare(machine: Machine, source: Source, node: Node, state: State) -> bool:
             _export(kind, flags, name, state)
         elif text.startswith("-") and child.type in ("word", "number"):
             flags += text
+            if "n" in flags and kind != "export":
+                raise Unreadable(source.where, source.line(node), text_of(source, node), "the variable by its own name")
         elif child.type not in ("comment", ";"):
             for word in machine.fields(text, state):
                 _declare_word(kind, flags, word, state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable
+from getopt import GetoptError, getopt
 from typing import TYPE_CHECKING
 
 from projector.intake.shell.conditions import Undecided, Verdict, tested
@@ -30,10 +31,13 @@ def _bracket(machine: Machine, argv: list[str], state: State) -> Verdict:
 
 
 def _echo(machine: Machine, argv: list[str], state: State) -> Verdict:
-    if argv[:2] == ["printf", "-v"] and len(argv) > 3:
-        state.set(argv[2], printed(["printf", *argv[3:]], None, cwd=state.cwd) or "")
-        return True
-    machine.emit(printed(argv, None, cwd=state.cwd) or "")
+    name = argv[2] if argv[:2] == ["printf", "-v"] and len(argv) > 3 else ""
+    text = printed([argv[0], *argv[3 if name else 1 :]], None, cwd=state.cwd)
+    text = machine.unknowns.mark(Unknown(f"$({' '.join(argv)[:60]})")) if text is None else text
+    if name:
+        state.set(name, text)
+    else:
+        machine.emit(text)
     return True
 
 
@@ -128,10 +132,12 @@ def _let(machine: Machine, argv: list[str], state: State) -> Verdict:
 
 def _read(machine: Machine, argv: list[str], state: State) -> Verdict:
     text = machine.stdin[-1]
-    flags = [word for word in argv[1:] if word.startswith("-")]
-    array = "-a" in flags or "-ra" in flags
-    skip = {argv.index(flag) + 1 for flag in flags if flag[-1] in "pndtu" and argv.index(flag) + 1 < len(argv)}
-    names = [w for i, w in enumerate(argv) if i and not w.startswith("-") and i not in skip] or ["REPLY"]
+    try:
+        options, names = getopt(argv[1:], "ersa:d:i:n:N:p:t:u:")
+    except GetoptError:
+        return False
+    given = dict(options)
+    names = [given["-a"]] if "-a" in given else names or ["REPLY"]
     if text is None:
         if state.variables.get("__read") == names[0]:
             state.variables.pop("__read")
@@ -140,27 +146,49 @@ def _read(machine: Machine, argv: list[str], state: State) -> Verdict:
         for name in names:
             state.set(name, machine.unknowns.mark(Unknown(f"${name} (read from input)", f"--env {name}=…")))
         return True
-    line, newline, rest = text.partition("\n")
-    machine.stdin[-1] = rest
-    if not line and not newline:
+    if not text:
         return False
-    ifs = state.variables.get("IFS", " \t\n")
-    parts = [part for part in re.split(f"[{re.escape(str(ifs))}]", line) if part] if ifs else [line]
-    if array:
-        state.variables[names[0]] = parts
+    end = re.escape(given.get("-d", "\n")[:1] or "\0")
+    taken = re.match(rf"[^{end}]*" if "-r" in given else rf"(?:\\.|[^\\{end}])*", text, re.DOTALL)
+    record = taken[0] if taken else ""
+    machine.stdin[-1] = text[len(record) + 1 :]
+    record = record if "-r" in given else re.sub(r"\\(?:\n|(.))", r"\1", record)
+    if "-a" in given:
+        state.variables[names[0]] = _fields(record, state, 0)
         return True
+    fields = _fields(record, state, len(names))
     for number, name in enumerate(names):
-        last = number == len(names) - 1
-        value = " ".join(parts[number:]) if last else parts[number] if number < len(parts) else ""
-        state.set(name, value)
+        state.set(name, fields[number] if number < len(fields) else "")
     return True
 
 
+def _fields(record: str, state: State, most: int) -> list[str]:
+    """Returns the fields of ``record`` between characters of IFS; the last of ``most`` (0: any) is the rest as it stands."""
+    between = str(state.variables.get("IFS", " \t\n"))
+    blank, marks = "".join(filter(str.isspace, between)), re.sub(r"\s", "", between)
+    record = record.strip(blank) if blank else record
+    if not between or not record or most == 1:
+        return [record] if record else []
+    spaces = f"[{re.escape(blank)}]" if blank else "(?!)"
+    mark = rf"{spaces}*[{re.escape(marks)}]{spaces}*|" if marks else ""
+    fields = re.split(rf"{mark}{spaces}+", record, maxsplit=max(most - 1, 0))
+    return fields if fields[-1] or most else fields[:-1]
+
+
 def _mapfile(machine: Machine, argv: list[str], state: State) -> Verdict:
-    name = argv[-1] if len(argv) > 1 and not argv[-1].startswith("-") else "MAPFILE"
+    try:
+        options, names = getopt(argv[1:], "td:n:s:O:u:C:c:")
+    except GetoptError:
+        return False
+    given, name = dict(options), names[0] if names else "MAPFILE"
     text = machine.stdin[-1]
-    unknown = [machine.unknowns.mark(Unknown(f"${name} (read from input)"))]
-    state.variables[name] = unknown if text is None else text.splitlines()
+    if text is None or not given.keys() <= {"-t", "-d", "-n", "-s"}:
+        state.variables[name] = [machine.unknowns.mark(Unknown(f"${name} (read from input)"))]
+        return True
+    end = given.get("-d", "\n")[:1] or "\0"
+    lines = [line + end for line in text.removesuffix(end).split(end)] if text else []
+    lines = lines[int(given.get("-s", 0)) :][: int(given.get("-n", 0)) or None]
+    state.variables[name] = [line.removesuffix(end) if "-t" in given else line for line in lines]
     return True
 
 

@@ -18,18 +18,21 @@ class Files:
 
     def __init__(self, folder: Path, read: Callable[[Path], str]) -> None:
         self.folder, self._read = folder, read
-        self.written: dict[str, str] = {}
+        self.written: dict[str, str | None] = {}
         self.moved: dict[str, str] = {}
 
     def write(self, path: str, text: str, state: State, *, append: bool = False) -> None:
         """Keeps ``text`` as what the script wrote to ``path``, unless the file would exceed 4,000,000 characters."""
-        name = self._normalised(path, state)
-        before = self.written.get(name, "") if append else ""
+        before = (self.read(path, state) or "") if append else ""
         if len(before) + len(text) < 4_000_000:
-            self.written[name] = before + text
+            self.written[self._normalised(path, state)] = before + text
+
+    def forget(self, path: str, state: State) -> None:
+        """Takes the file at ``path`` away, whose text is no longer what was written to it or lies beside the script."""
+        self.written[self._normalised(path, state)] = None
 
     def wrote(self, path: str, state: State) -> bool:
-        return self._normalised(path, state) in self.written
+        return self.written.get(self._normalised(path, state)) is not None
 
     def read(self, path: str, state: State, *, moved: bool = False) -> str | None:
         """Returns a file's text; None when it is neither written by nor beside the script. ``moved``: a file of another

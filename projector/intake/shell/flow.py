@@ -260,7 +260,10 @@ def _file_redirect(machine: Machine, source: Source, part: Node, state: State, p
     sign = next((child.type for child in part.children if not child.is_named), "")
     targets = [c for c in part.children if c.is_named and c.type not in ("file_descriptor", "comment")]
     target = machine.single("".join(text_of(source, c) for c in targets[:1]), state)
-    if sign == "<":
+    if sign == "<" and targets and targets[0].type == "process_substitution":
+        printed = machine.substitution(text_of(source, targets[0])[2:-1], state)
+        plan.stdin = printed + "\n" if is_known(printed) else None
+    elif sign == "<":
         plan.stdin = machine.files.read(target, state)
     elif sign in (">", ">>", ">|", "&>", "&>>") and descriptor in ("", "1") and target != "/dev/null":
         plan.target, plan.append = target, ">>" in sign

@@ -8,35 +8,35 @@ import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from getopt import GetoptError
 
-from projector.intake.shell.patterns import classes, searchable
+from projector.intake.shell import text_tools
 from projector.intake.shell.unknown import is_known, listed
 
 SILENT = listed("silent")
-#: Tools that read the file which is their last word.
-FILTERS = frozenset(("sed", "head", "tail", "cut", "awk", "wc", "tr", "sort", "uniq"))
-_NUMBER = re.compile(r"-?\d+")
+_NUMBER = re.compile(r"-?(?:[1-9]\d*|0+[1-9]?)")
+_UNANSWERED = (ValueError, IndexError, ZeroDivisionError, re.error, SyntaxError, OverflowError, RecursionError)
 
 
-def printed(argv: Sequence[str], stdin: str | None, *, cwd: str) -> str | None:
-    """Returns the output of ``argv``; None for other commands and for output that depends on the machine.
-
-    Marks in arguments pass through where text is only joined.
-    """
+def printed(
+    argv: Sequence[str], stdin: str | None, *, cwd: str, read: Callable[[str], str | None] = lambda _: None
+) -> str | None:
+    """Returns the output of ``argv``; None for other commands and for output that depends on the machine. ``read``: gives
+    the text of a file. Marks in arguments pass through where text is only joined."""
     name, rest = posixpath.basename(argv[0]), list(argv[1:])
     if name == "echo":
         return _echo(rest)
-    if name == "printf":
-        return _printf(rest)
     if name == "pwd":
         return cwd + "\n"
     tool = _TOOLS.get(name)
-    known = all(is_known(word) for word in rest) and (stdin is None or is_known(stdin))
-    if tool is None or not (known or name == "sed"):
-        return None
     try:
-        return tool(rest, stdin)
-    except (ValueError, IndexError, ZeroDivisionError, re.error, SyntaxError, OverflowError, RecursionError):
+        if name == "printf":
+            return _printf(rest)
+        if name in text_tools.NAMES:
+            return text_tools.printed(argv, stdin, read)
+        known = all(is_known(word) for word in rest) and (stdin is None or is_known(stdin))
+        return tool(rest, stdin) if tool and known else None
+    except (*_UNANSWERED, GetoptError):
         return None
 
 
@@ -86,12 +86,16 @@ def _printf(rest: list[str]) -> str | None:
 def _fill(slot: str, feed: object) -> str:
     if slot == "%%":
         return "%"
-    value = next(feed)  # type: ignore[call-overload]
+    value = str(next(feed))  # type: ignore[call-overload]
+    if not is_known(value):
+        return value
     if slot[-1] in "di" and _NUMBER.fullmatch(value):
         return str(slot[:-1] + "d") % int(value)
     if slot[-1] in "feg" and re.fullmatch(r"-?[\d.]+", value):
         return str(slot % float(value))
-    return str(value)
+    if slot[-1] == "s":
+        return str(slot % value)
+    raise ValueError
 
 
 def _operands(rest: list[str]) -> list[str]:
@@ -118,7 +122,7 @@ def _seq(rest: list[str], _: str | None) -> str:
     sep = "\n"
     if rest and rest[0] == "-s":
         sep, rest = rest[1], rest[2:]
-    numbers = [int(word) for word in rest if word != "-w"]
+    numbers = [int(word) for word in rest]
     first, step, last = {1: (1, 1, numbers[-1]), 2: (numbers[0], 1, numbers[-1])}.get(len(numbers), (0, 0, 0))
     if len(numbers) == 3:
         first, step, last = numbers
@@ -132,19 +136,25 @@ def _expr(rest: list[str], _: str | None) -> str:
     words = [{"\\*": "*", "\\(": "(", "\\)": ")"}.get(word, word) for word in rest]
     if not all(re.fullmatch(r"-?\d+|[-+*/%()]", word) for word in words):
         raise ValueError
-    return f"{int(_calculated(' '.join(words), whole=True))}\n"
+    return f"{int(_calculated(' '.join(words), 0))}\n"
 
 
-def _bc(_: list[str], stdin: str | None) -> str:
+def _bc(rest: list[str], stdin: str | None) -> str:
     text = (stdin or "").strip()
-    scale = 20 if "-l" in _ else 0
+    scale = 20 if "-l" in rest else 0
     match = re.match(r"scale\s*=\s*(\d+)\s*;", text)
     if match:
         scale, text = int(match[1]), text[match.end() :].strip()
-    value = _calculated(text, whole=scale == 0)
-    if scale == 0 or (value.denominator == 1 and "/" not in text):
+    if re.search(r"[A-Za-z]", text):
+        raise ValueError
+    value = _calculated(text, scale)
+    if value.denominator == 1 and (scale == 0 or "/" not in text):
         return f"{int(value)}\n"
+    if scale == 0:  # as many digits as the factors have
+        scale = max(len(digits) for digits in re.findall(r"\.(\d*)", text))
     shifted = int(value * 10**scale)
+    if "/" not in text and shifted != value * 10**scale:  # a product keeps more digits than that
+        raise ValueError
     digits = f"{abs(shifted):0{scale + 1}d}"
     whole = digits[:-scale].lstrip("0")
     return f"{'-' if shifted < 0 else ''}{whole}.{digits[-scale:]}\n"
@@ -159,112 +169,25 @@ _OPERATORS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
 }
 
 
-def _calculated(text: str, *, whole: bool) -> Fraction:
+def _calculated(text: str, scale: int) -> Fraction:
     if len(text) > 200 or "**" in text:
         raise ValueError
-    return _evaluated(ast.parse(text.strip(), mode="eval").body, whole)
+    return _evaluated(ast.parse(text.strip(), mode="eval").body, scale)
 
 
-def _evaluated(node: ast.AST, whole: bool) -> Fraction:
+def _evaluated(node: ast.AST, scale: int) -> Fraction:
+    """Returns the value of an expression whose quotients keep ``scale`` digits."""
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
         return Fraction(str(node.value))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_evaluated(node.operand, whole)
+        return -_evaluated(node.operand, scale)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        value = _OPERATORS[type(node.op)](_evaluated(node.left, whole), _evaluated(node.right, whole))
-        return Fraction(int(value)) if whole else value
+        left, right = _evaluated(node.left, scale), _evaluated(node.right, scale)
+        if isinstance(node.op, (ast.Div, ast.Mod)):
+            quotient = Fraction(int(left / right * 10**scale), 10**scale)
+            return quotient if isinstance(node.op, ast.Div) else left - quotient * right
+        return _OPERATORS[type(node.op)](left, right)
     raise ValueError
-
-
-def _wc(rest: list[str], stdin: str | None) -> str:
-    if stdin is None or _operands(rest):
-        raise ValueError
-    if "-l" in rest:
-        return f"{stdin.count(chr(10))}\n"
-    if "-w" in rest:
-        return f"{len(stdin.split())}\n"
-    return f"{len(stdin)}\n"
-
-
-def _grep(rest: list[str], stdin: str | None) -> str:
-    """Prints one line per match of ``grep -o TEXT`` for plain text that the input contains."""
-    option, text = rest
-    if option != "-o" or not re.fullmatch(r"[\w,:; /-]+", text) or text not in (stdin or ""):
-        raise ValueError
-    return f"{text}\n" * (stdin or "").count(text)
-
-
-def _tr(rest: list[str], stdin: str | None) -> str:
-    if stdin is None:
-        raise ValueError
-    if rest[0] in ("-d", "-s"):
-        if rest[0] == "-s":
-            return re.sub(f"([{re.escape(_unescaped(rest[1]))}])\\1+", r"\1", stdin)
-        return "".join(char for char in stdin if char not in _character_set(rest[1]))
-    source, target = _character_set(rest[0]), _character_set(rest[1])
-    table = {ord(char): target[min(index, len(target) - 1)] for index, char in enumerate(source)}
-    return stdin.translate(table)
-
-
-def _character_set(text: str) -> str:
-    text = _unescaped(text).replace("[:upper:]", "A-Z").replace("[:lower:]", "a-z").replace("[:space:]", " \n\t")
-    return re.sub(r"(\w)-(\w)", lambda m: "".join(chr(c) for c in range(ord(m[1]), ord(m[2]) + 1)), text)
-
-
-def _cut(rest: list[str], stdin: str | None) -> str:
-    words = " ".join(rest)
-    delimiter = re.search(r"-d\s*(\S| (?= ))", words)
-    field = re.search(r"-f\s*(\d+)(-?)(\d*)", words)
-    if stdin is None or field is None:
-        raise ValueError
-    sep = delimiter[1] if delimiter else "\t"
-    first = int(field[1]) - 1
-    last = (int(field[3]) if field[3] else None) if field[2] else first + 1
-    lines = [sep.join(line.split(sep)[first:last]) if sep in line else line for line in stdin.splitlines()]
-    return "".join(line + "\n" for line in lines)
-
-
-def _head(rest: list[str], stdin: str | None, *, last: bool = False) -> str:
-    if stdin is None:
-        raise ValueError
-    match = re.search(r"-n?\s*(\d+)", " ".join(rest))
-    count = int(match[1]) if match else 10
-    lines = stdin.splitlines(keepends=True)
-    return "".join(lines[-count:] if last else lines[:count])
-
-
-def _awk(rest: list[str], stdin: str | None) -> str:
-    text = " ".join(rest)
-    if stdin is None:
-        raise ValueError
-    by = re.search(r"-F\s*(\S)", text)
-    field = re.search(r"\{\s*print\s+(NF|\$\d+|\$NF)\s*;?\s*\}\s*$", text)
-    if field is None or re.search(r"[/~]", text):
-        raise ValueError
-    columns = []
-    for line in stdin.splitlines():
-        parts = line.split(by[1]) if by else line.split()
-        what = field[1]
-        index = len(parts) if what == "$NF" else int(what[1:]) if what != "NF" else 0
-        columns.append(str(len(parts)) if what == "NF" else parts[index - 1] if index and index <= len(parts) else "")
-    return "".join(line + "\n" for line in columns)
-
-
-def _sed(rest: list[str], stdin: str | None) -> str:
-    """Applies ``s`` commands of plain text in turn; replacements and the text around a match may hold marks."""
-    text = stdin
-    scripts = [part for word in rest if word not in ("-e", "-E", "-r") for part in word.split(";") if part.strip()]
-    for script in scripts:
-        match = re.fullmatch(r"\s*s(.)(.*?)\1(.*?)\1(g?)\s*", script, re.DOTALL)
-        if match is None or text is None or re.search(r"[\\()|+?\ue000]", match[2]) or re.search(r"[\\&]", match[3]):
-            raise ValueError
-        replacement, count = match[3], 0 if match[4] else 1
-        lines = text.splitlines(keepends=True)
-        pattern = searchable(classes(match[2]), max(map(len, lines), default=0))
-        text = "".join(pattern.sub(lambda _: replacement, line, count=count) for line in lines)  # noqa: B023
-    if text is None:
-        raise ValueError
-    return text
 
 
 _TOOLS: dict[str, Callable[[list[str], str | None], str]] = {
@@ -274,33 +197,6 @@ _TOOLS: dict[str, Callable[[list[str], str | None], str]] = {
     "seq": _seq,
     "expr": _expr,
     "bc": _bc,
-    "wc": _wc,
-    "grep": _grep,
-    "tr": _tr,
-    "cut": _cut,
-    "head": _head,
-    "tail": lambda rest, stdin: _head(rest, stdin, last=True),
-    "awk": _awk,
-    "sed": _sed,
-    "sort": lambda rest, stdin: _sorted(rest, stdin),
-    "uniq": lambda rest, stdin: _sorted(["-s", *rest], stdin),
     "which": lambda rest, _: f"{rest[-1]}\n",
-    "xargs": lambda rest, stdin: " ".join((stdin or "").split()) + "\n" if not rest else _refuse(),
     **dict.fromkeys(("true", "false", ":"), lambda *_: ""),
 }
-
-
-def _sorted(rest: list[str], stdin: str | None) -> str:
-    """Prints lines as ``sort``, ``sort -u`` and ``uniq`` do; ``-s`` (used here for ``uniq``) keeps their order."""
-    if stdin is None or any(word not in ("-u", "-V", "-n", "-s") for word in rest):
-        raise ValueError
-    lines = stdin.splitlines()
-    if "-s" in rest:
-        lines = [line for number, line in enumerate(lines) if not number or line != lines[number - 1]]
-    else:
-        lines = sorted(set(lines) if "-u" in rest else lines)
-    return "".join(line + "\n" for line in lines)
-
-
-def _refuse() -> str:
-    raise ValueError

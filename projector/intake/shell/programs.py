@@ -6,11 +6,11 @@ import posixpath
 import re
 from typing import TYPE_CHECKING
 
-from projector.intake.shell import launchers, scheduler
+from projector.intake.shell import launchers, scheduler, text_tools
 from projector.intake.shell.conditions import Undecided, Verdict
 from projector.intake.shell.control import Exit, Return, Unreadable
 from projector.intake.shell.launch import Launch, Step, visible
-from projector.intake.shell.outputs import FILTERS, SILENT, printed, substituted
+from projector.intake.shell.outputs import SILENT, printed, substituted
 from projector.intake.shell.state import State
 from projector.intake.shell.unknown import MARK, Unknown, word_set
 
@@ -65,6 +65,12 @@ class Programs:
             return self._run_inside(Step("mpirun", options), ["bash", "-c", options.pop("cmd", "")], child, where, line)
         if name in ("ssh", "pdsh", "clush"):
             return self._run_remote(argv, state, where)
+        if name == "xargs" and (passed := text_tools.passed_on(argv, self.machine.stdin[-1])):
+            return self.run(passed, state, where, line)
+        if name == "xargs" and self.machine.captures:
+            self.machine.emit(
+                self.machine.unknowns.mark(Unknown(f"$({self.machine.unknowns.shown(' '.join(argv))[:60]})"))
+            )
         inner = launchers.unwrapped(name, argv)
         if inner is not None:
             if name == "env":
@@ -101,15 +107,19 @@ class Programs:
             if nodes.isdigit() and len(nodes) < 6:
                 machine.emit("".join(f"node{number}\n" for number in range(int(nodes))))
                 return True
-        words, stdin = self._filter_input(argv, state)
+        stdin = machine.stdin[-1]
+        if self._changes_files(argv, state):
+            return True
         expands = name == "envsubst" and stdin is not None
         text = self._gpu_listing(argv) or (
-            substituted(stdin or "", state.environment(), argv[1:]) if expands else printed(words, stdin, cwd=state.cwd)
+            substituted(stdin or "", state.environment(), argv[1:])
+            if expands
+            else printed(argv, stdin, cwd=state.cwd, read=lambda path: machine.files.read(path, state))
         )
         if text is not None:
             machine.emit(text)
             return True
-        if name not in SILENT and name not in _PROBES:
+        if name not in SILENT | _PROBES | text_tools.NAMES:
             at = next((i for i, word in enumerate(argv[1:], 1) if launchers.starts_program(word)), None)
             if at is not None and name not in launchers.TEXT_TOOLS:
                 return self._run_inside(Step("other", {"name": name}), argv[at:], state, where, line)
@@ -140,24 +150,41 @@ class Programs:
             return None
         return "".join(f"GPU {i}\n" for i in range(int(self.machine.unknowns.node(f"nvidia-smi {words}"))))
 
-    def _filter_input(self, argv: list[str], state: State) -> tuple[list[str], str | None]:
-        """Splits a command into its words and the text it reads: that of a known file named last, else standard input."""
-        if posixpath.basename(argv[0]) in FILTERS and len(argv) > 1 and not argv[-1].startswith("-"):
-            text = self.machine.files.read(argv[-1], state)
+    def _changes_files(self, argv: list[str], state: State) -> bool:
+        """Carries out a command that copies, moves, removes or edits files, of those that are known; False for others."""
+        files, name = self.machine.files, posixpath.basename(argv[0])
+        if name == "sed" and any(re.match(r"-i|--in-place", word) for word in argv[1:]):
+            changed = text_tools.edited(argv, lambda path: files.read(path, state))
+        elif name == "rm":
+            changed = {word: None for word in argv[1:] if files.read(word, state) is not None}
+        elif name in ("cp", "mv", "ln"):
+            *sources, target = [word for word in argv[1:] if not word.startswith("-")] or [""]
+            named = [
+                bool(posixpath.splitext(word)[1]) for word in (*sources[:1], target)
+            ]  # a folder's name ends in none
+            folder = len(sources) > 1 or target.endswith(("/", ".")) or named == [True, False]
+            places = {posixpath.join(target, posixpath.basename(word)) if folder else target: word for word in sources}
+            changed = {place: files.read(word, state) for place, word in places.items()}
+            changed |= {word: None for word in sources if name == "mv"}
+        else:
+            return False
+        for path, text in changed.items():
             if text is not None:
-                return argv[:-1], text
-        return argv, self.machine.stdin[-1]
+                files.write(path, text, state)
+            elif files.read(path, state) is not None:
+                files.forget(path, state)
+        return True
 
     def _cat(self, argv: list[str], state: State) -> Verdict:
         machine = self.machine
-        paths = [word for word in argv[1:] if not word.startswith("-")]
-        if not paths:
-            machine.emit(machine.stdin[-1] or "")
+        shown = machine.unknowns.shown(" ".join(argv))
+        unknown = machine.unknowns.mark(Unknown(f"$({shown[:60]})"))
+        if any(len(word) > 1 and word.startswith("-") for word in argv[1:]):  # numbers lines, shows ends, …
+            machine.emit(unknown)
             return True
-        for path in paths:
-            text = machine.files.read(path, state)
-            shown = machine.unknowns.shown(path)
-            machine.emit(machine.unknowns.mark(Unknown(f"$(cat {shown})")) if text is None else text)
+        for path in argv[1:] or ["-"]:
+            text = (machine.stdin[-1] or "") if path == "-" else machine.files.read(path, state)
+            machine.emit(unknown if text is None else text)
         return True
 
     def _tee(self, argv: list[str], state: State) -> None:

@@ -147,3 +147,16 @@ x=1; f() { local x; x=2; g; }; g() { torchrun t.py --n $x; }; f; g
 a[0]=x; a[2]=z; i=2; torchrun t.py --n "${a[$i]}" "${a[i-2]}" "${a[-1]}"
 #: keys
 declare -A M; M[k]=v; for k in "${!M[@]}"; do torchrun t.py --n $k=${M[$k]}; done
+#: read to the end
+read -r -d '' A <<E
+--x 1
+--y 2
+E
+IFS=, read -r B C <<< "3,4,5"; IFS=: read -ra D <<< "6::7"; read F <<< 'a\b'; torchrun t.py $A $B $C "${D[@]}" $F
+#: files that change
+printf 'N=1\nM=2\n' > a; cp a b; sed -i 's/N=.*/N=3/' b; . ./b; echo M=4 >> a; mv a c; mkdir d; cp b c d; echo N=5 >> d/b; . d/b; rm c; . d/c; torchrun t.py $N $M
+#: lines of a command
+mapfile -t A < <(printf '%s\n' 10 9 | sort -n); while read -r x; do B=$x; done < <(echo 7); mapfile -tn1 C <<< "a
+b"; torchrun t.py ${A[@]} $B ${#C[@]}
+#: words of a file
+printf '# c\nN=3\nM=4\n' > e; export $(grep -v '^#' e | xargs); echo --z 1 | xargs torchrun t.py $N $M

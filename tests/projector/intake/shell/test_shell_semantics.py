@@ -20,6 +20,7 @@ from projector.intake.scripts import load
 from projector.intake.shell.control import TooLong
 from projector.intake.shell.evaluate import commands
 from projector.intake.shell.patterns import matches, most_steps, searchable, strip_prefix
+from projector.intake.shell.unknown import is_known
 
 BASH = shutil.which("bash")
 needs_bash = pytest.mark.skipif(BASH is None, reason="no bash to compare with")
@@ -67,6 +68,20 @@ def test_as_bash_does(name, tmp_path):
     expected = of_bash(CONSTRUCTS[name], real)
     assert expected, "the construct launches nothing"
     assert of_ours(CONSTRUCTS[name], ours) == expected
+
+
+_FILES = "printf '%s\\n' 'h1 slots=8 a' 'h2  slots=10' '#, c' h11 h2 h2 > f; printf '9\\n10\\n' > g"
+_TOOLS = [(tool, words) for tool, uses in tabled("readers", "text_tools").items() for words in uses]
+
+
+@needs_bash
+@pytest.mark.parametrize(("tool", "words"), _TOOLS)
+def test_a_text_tool_prints_what_it_prints_or_what_nobody_knows(tool, words, tmp_path):
+    script = f'{_FILES}; torchrun t.py "$({tool} {words})"'
+    if tool == "sed":
+        script += f'; sed -i {words}; torchrun t.py "$(cat f)"'
+    for real, ours in zip(of_bash(script, tmp_path), of_ours(script, tmp_path), strict=True):
+        assert not is_known(ours[-1]) or ours[-1] == real[-1]
 
 
 _TEXT = st.text(alphabet="ab1./-_ ", max_size=8)
@@ -201,3 +216,8 @@ def test_switches_of_the_engine_leave_a_kernel_of_attention(
     loaded = load(put(tmp_path / "train.sh", f"{before}\n{_TRAINS.strip()} {more}\n"))
     assert loaded.recipe.attention_backend == backend
     assert any("NVTE_" in text for text in loaded.assumed) == (backend is not None and not more)
+
+
+def test_a_name_for_another_variable_is_refused(tmp_path):
+    script = put(tmp_path / "train.sh", f'f() {{ local -n a=$1; a+=(--tp 2); }}\nA=()\nf A\n{_TRAINS} "${{A[@]}}"\n')
+    assert "local -n a=$1" in str(refusal(load, script))
