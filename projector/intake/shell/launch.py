@@ -8,6 +8,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from projector.dataclass import dataclass
+from projector.intake.shell.scheduler import tasks_of_gpus
+from projector.intake.shell.state import State
 from projector.intake.shell.unknown import Unknown, Unknowns, is_known
 
 if TYPE_CHECKING:
@@ -140,26 +142,48 @@ def visible(environment: Mapping[str, str], unknowns: Unknowns, asked: str) -> s
 
 def _deepspeed(step: Step, launch: Launch, way: Way) -> tuple[str, str]:
     unknowns, option = way.unknowns, step.options
-    include = option.get("include", "")
-    if include and is_known(include):
-        listed = [part.partition(":")[2] for part in include.split("@")]
-        if all(listed):
-            return str(sum(part.count(",") + 1 for part in listed)), f"--include {include}"
-    file = option.get("hostfile", "")
-    written = way.files.written if way.files else {}
-    text = next((text for name, text in written.items() if file and name.endswith("/" + file.lstrip("./"))), None)
-    nodes, gpus = option.get("num_nodes", ""), option.get("num_gpus", "")
-    if text is not None:
-        slots = [int(match) for match in re.findall(r"slots=(\d+)", text)]
-        if slots and len(slots) == len([line for line in text.splitlines() if line.strip()]):
-            slots = slots[: int(nodes)] if nodes.isdigit() else slots
-            total = len(slots) * int(gpus) if gpus.isdigit() else sum(slots)
-            return str(total), f"the {len(slots)} hosts of {file}"
+    nodes, gpus, file = option.get("num_nodes", ""), option.get("num_gpus", ""), option.get("hostfile", "")
+    hosts = _hosts(file, launch, way)
+    chosen = {name: option[name] for name in ("include", "exclude") if option.get(name)}
+    slots = _chosen(hosts, chosen) if all(map(is_known, chosen.values())) else None
+    if slots is not None and (hosts or chosen):
+        slots = slots[: int(nodes)] if nodes.isdigit() else slots
+        total = len(slots) * int(gpus) if gpus.isdigit() else sum(slots)
+        how = " ".join(
+            [*([f"the {len(slots)} hosts of {file}"] if hosts else []), *(f"--{k} {v}" for k, v in chosen.items())]
+        )
+        return str(total), how
     if file and not nodes:
         nodes = unknowns.mark(Unknown(f"the hosts of {unknowns.shown(file)}", "--gpus N"))
+    if chosen:
+        nodes = unknowns.mark(Unknown("; ".join(f"--{name} {value}" for name, value in chosen.items()), "--gpus N"))
     if not gpus:
         gpus = visible(launch.environment, unknowns, "deepspeed without --num_gpus")
     return product(unknowns, nodes or "1", gpus), f"{unknowns.shown(nodes or '1')} nodes × {unknowns.shown(gpus)} GPUs"
+
+
+def _hosts(file: str, launch: Launch, way: Way) -> dict[str, int]:
+    """Returns the slots of each host of a hostfile; none where the file is not at hand or a line says something else."""
+    text = way.files.read(file, State(cwd=launch.cwd)) if way.files and file else None
+    lines = [line for line in (text or "").splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    found = [re.match(r"\s*(\S+)\s.*?\bslots=(\d{1,4})\b", line) for line in lines]
+    return {match[1]: int(match[2]) for match in found if match} if all(found) else {}
+
+
+def _chosen(hosts: Mapping[str, int], chosen: Mapping[str, str]) -> list[int] | None:
+    """Returns the slots of each host that DeepSpeed's ``include`` or ``exclude`` (``HOST[:SLOT,…]@HOST``) leaves; None where
+    that takes a host's slots that nothing states (deepspeed/launcher/runner.py ``parse_resource_filter``)."""
+    left = dict(hosts) if "include" not in chosen else {}
+    for name, text in chosen.items():
+        for part in text.split("@"):
+            host, colon, listed = part.strip().partition(":")
+            if (colon and not re.fullmatch(r"\d+(,\d+)*", listed)) or (
+                host not in hosts and not (colon and name == "include")
+            ):
+                return None
+            slots = listed.count(",") + 1 if colon else hosts[host]
+            left[host] = slots if name == "include" else left[host] - slots
+    return [slots for slots in left.values() if slots]
 
 
 def _accelerate(step: Step, launch: Launch, way: Way) -> tuple[str, str]:
@@ -176,6 +200,8 @@ def _srun(step: Step, launch: Launch, way: Way) -> tuple[str, str]:
     unknowns, option, environment = way.unknowns, step.options, launch.environment
     if option.get("ntasks"):
         return product(unknowns, option["ntasks"]), "srun --ntasks"
+    if tasks := tasks_of_gpus({**option, "nodes": option.get("nodes") or environment.get("SLURM_NNODES", "")}):
+        return str(tasks), "srun --ntasks-per-gpu"
     nodes = option.get("nodes") or environment.get("SLURM_NNODES") or environment.get("SLURM_JOB_NUM_NODES")
     per_node = option.get("ntasks-per-node") or environment.get("SLURM_NTASKS_PER_NODE")
     if not option.get("nodes") and not option.get("ntasks-per-node") and environment.get("SLURM_NTASKS"):
@@ -203,6 +229,10 @@ def _mpirun(step: Step, launch: Launch, way: Way) -> tuple[str, str]:
     ppn, nodes = option.get("per_node"), option.get("nodes") or launch.environment.get("SLURM_NNODES")
     if ppn and nodes:
         return product(unknowns, nodes, ppn), f"{unknowns.shown(nodes)} nodes × {unknowns.shown(ppn)} processes"
+    if slots := [int(slots) for slots in re.findall(r":(\d{1,4})\b", option.get("host", ""))]:
+        return str(sum(slots)), f"mpirun --host {option['host']}"
+    if hosts := _hosts(option.get("hostfile", ""), launch, way):
+        return str(sum(hosts.values())), f"the {len(hosts)} hosts of {option['hostfile']}"
     return unknowns.mark(Unknown("mpirun's processes (-np)", "--gpus N")), "mpirun"
 
 

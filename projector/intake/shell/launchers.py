@@ -20,6 +20,16 @@ _TORCH_FLAGS = listed("torch_flags")
 _DEEPSPEED_FLAGS = listed("deepspeed_flags")
 _ACCELERATE_FLAGS = listed("accelerate_flags")
 _MPI_TWO, _MPI_NONE, _MPI_COUNT, _MPI_EACH = map(listed, ("mpi_two", "mpi_none", "mpi_count", "mpi_each"))
+#: Resource sets and tasks of each (IBM Job Step Manager, jsrun(1)); ``-c`` is their cores.
+_JSRUN = {
+    "-n": "np",
+    "--nrs": "np",
+    "-a": "each",
+    "--tasks_per_rs": "each",
+    "-c": "cores",
+    "--cpu_per_rs": "cores",
+    "-r": "sets",
+}
 _BCP = {option: name for name, options in table("launchers", "bcp").items() for option in options.split()}
 
 
@@ -151,8 +161,9 @@ def _options(words: Sequence[str], flags: frozenset[str], short: dict[str, str])
     return options, list(words[at:])
 
 
-def mpi_options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Returns ``np``, ``per_node`` and ``exported`` (lines of NAME=value) of mpirun, and the command behind its options."""
+def mpi_options(words: Sequence[str], tool: str = "mpirun") -> tuple[dict[str, str], list[str]]:
+    """Returns ``np``, ``per_node``, ``host``, ``hostfile`` and ``exported`` (lines of NAME=value) of mpirun or another
+    ``tool`` of its kind, and the command behind its options."""
     options: dict[str, str] = {}
     exported: list[str] = []
     at = 0
@@ -176,14 +187,20 @@ def mpi_options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
                 continue
             value = words[at]
             at += 1
-        if name in _MPI_COUNT:
+        if tool == "jsrun" and name in _JSRUN:
+            options[_JSRUN[name]] = value
+        elif name in _MPI_COUNT:
             options["np"] = value
         elif name in _MPI_EACH:
             options["per_node"] = value
         elif name in ("--map-by", "-map-by") and value.startswith("ppr:"):
             options["per_node"] = value.split(":")[1]
+        elif name in ("-H", "--host", "-host", "--hostfile", "-hostfile", "--machinefile", "-machinefile"):
+            options["hostfile" if "file" in name else "host"] = value
         elif name == "-x":
             exported.append(value)
+    if tool == "jsrun" and all(options.get(name, "1").isdigit() for name in ("np", "each")):
+        options["np"] = str(int(options.get("np", "1")) * int(options.get("each", "1")))
     if exported:
         options["exported"] = "\n".join(exported)
     return options, list(words[at:])

@@ -56,7 +56,7 @@ class Programs:
         if name in ("srun", "sbatch", "salloc"):
             return self._run_slurm(name, argv, state, where, line)
         if name in launchers.MPI:
-            options, rest = launchers.mpi_options(argv[1:])
+            options, rest = launchers.mpi_options(argv[1:], name)
             return self._run_inside(Step("mpirun", options), rest, _with_exported(options, state), where, line)
         if name == "bcprun":
             options = launchers.bcp_options(argv[1:])

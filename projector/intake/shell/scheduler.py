@@ -95,7 +95,16 @@ def options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _count(text: str | None) -> int | None:
-    return int(text) if text and re.fullmatch(r"\d{1,7}", text) else None
+    match = re.fullmatch(r"(\d{1,7})(?:-\1)?", text or "")  # from 4 to 4 nodes
+    return int(match[1]) if match else None
+
+
+def tasks_of_gpus(values: Mapping[str, str]) -> int | None:
+    """Returns how many tasks ``--ntasks-per-gpu`` starts on the GPUs that a job or a step asks for."""
+    each, gpus, nodes = (_count(values.get(name)) for name in ("ntasks-per-gpu", "gpus", "nodes"))
+    on_node = per_node(values)
+    total = gpus or (on_node * nodes if on_node and nodes else None)
+    return each * total if each and total else None
 
 
 def per_node(values: Mapping[str, str]) -> int | None:
@@ -127,6 +136,7 @@ def variables(request: Request) -> dict[str, str | None]:
     nodes, tasks, tasks_per_node = (_count(values.get(name)) for name in ("nodes", "ntasks", "ntasks-per-node"))
     if nodes is None and tasks and tasks_per_node:
         nodes = math.ceil(tasks / tasks_per_node)
+    tasks = tasks or tasks_of_gpus(values)
     stated_nodes = values.get("nodes")
     slurm: dict[str, str | None] = dict.fromkeys(_RUNTIME)
     known_nodes = str(nodes) if nodes else None

@@ -86,3 +86,22 @@ DATA=$DATA/x
 @RUN @MODEL @TP 4 --bf16
 #: not set
 @RUN @MODEL $EXTRA_ARGS @TP 4 --bf16 $MORE
+#: slurm, a task a GPU
+#SBATCH -N 2-2
+#SBATCH --gpus=16
+#SBATCH --ntasks-per-gpu=1
+srun python pretrain_gpt.py @MODEL @TP 4
+#: srun, a task a GPU
+srun -N 2 --gpus-per-node=8 --ntasks-per-gpu=1 python pretrain_gpt.py @MODEL @TP 4
+#: jsrun
+jsrun -n 4 -r 2 -a 4 -g 4 -c 40 python pretrain_gpt.py @MODEL @TP 4
+#: hosts
+mpirun --host a:8,b:8 python pretrain_gpt.py @MODEL @TP 4
+#: hostfile
+printf '# two\na slots=8\nb slots=8 max_slots=9\n' > hosts
+mpirun --hostfile hosts python pretrain_gpt.py @MODEL @TP 4
+#: deepspeed, chosen hosts
+printf 'a slots=8\nb slots=8\nc slots=8\n' > hosts
+deepspeed --hostfile hosts --include 'a@c' pretrain_gpt.py @MODEL @TP 4
+deepspeed --hostfile hosts --exclude 'a:0,1,2,3@c:1,2,3,4' pretrain_gpt.py @MODEL @TP 4
+deepspeed --include='a:0,1,2,3,4,5,6,7@b:0,1,2,3,4,5,6,7' pretrain_gpt.py @MODEL @TP 4
