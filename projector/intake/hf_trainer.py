@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported, raise_all
@@ -30,6 +31,7 @@ _FP32 = "weights of fp32, as transformers before 5 loads them (later ones keep t
 #: Programs that load weights in fp32 where nothing states their type (TRL: trl/trainer/model_config.py, ``dtype``).
 _LOADS_FP32 = ("trainer", "trl")
 _PEFT = "adapters on the queries and values, as peft puts them for most decoders (lora_target states others)"
+_UNSWITCHED = "adapters, since a rank or layers of theirs are stated and no switch (use_lora=false: none)"
 _EVERYWHERE = "over all ranks without --data-parallel-shard-size"
 #: The stage in the name of a file of DeepSpeed's, and that it keeps states on the host (ds_z3_config, zero2_offload).
 _STAGE = re.compile(r"(?:zero|(?<![a-z])z|stage)[-_]?(?:stage)?[-_]?([0-3])(?![\d/])[^/]*$", re.IGNORECASE)
@@ -181,8 +183,12 @@ def load_trainer(content: Mapping[str, object], where: str, *, model: Model | No
     if dialect("llama_factory").fits(content):
         return load_llama_factory(content, where, model=model)
     whole = {"packing": True} if "block_size" in content else None  # run_clm.py, group_texts: joined, then cut
-    stated = _with_deepspeed_values(with_files(_with_chat_switches(content), where), where)
-    return _fine_tuned(Settings(dialect("trainer"), stated, where, preset=whole), model)
+    chat = _with_chat_switches(content)
+    said = _with_adapters(chat, where)
+    job = Settings(dialect("trainer"), _with_deepspeed_values(with_files(said, where), where), where, preset=whole)
+    loaded = _fine_tuned(job, model)
+    inferred = "use_lora" in said.keys() - chat.keys() and "train_mode" not in said
+    return replace(loaded, assumed=(*loaded.assumed, _UNSWITCHED)) if inferred else loaded
 
 
 def load_trl(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
@@ -196,6 +202,19 @@ def load_trl(content: Mapping[str, object], where: str, *, model: Model | None) 
     return _fine_tuned(
         Settings(of, with_files({**content, **presets.get(named, {}), "bf16": half}, where), where), model
     )
+
+
+def _with_adapters(content: Mapping[str, object], where: str) -> Mapping[str, object]:
+    """Returns ``content`` with the switch of adapters that a program of their own has none of: a stated mode
+    (yangjianxin1/Firefly train.py, ``train_mode``), else a rank or layers. Raises :class:`InputError` for another mode."""
+    mode, ways = content.get("train_mode"), {"full": (False, False), "lora": (True, False), "qlora": (True, True)}
+    if mode not in (None, *ways):
+        raise InputError([Problem(where, "train_mode", mode, f"one of {', '.join(ways)}")])
+    today = dialect("trainer").today
+    stated = {today(str(key)) for key, value in content.items() if value is not None and str(value) != "0"}
+    on, few = ways[str(mode)] if mode else (bool(stated & {"lora_rank", "lora_target"}), False)
+    switch = {} if stated & {"use_lora", "lora_enable", "use_qlora"} or not (on or mode) else {"use_lora": on}
+    return {**content, **switch, **({"load_in_4bit": True} if few else {})}
 
 
 def _fine_tuned(job: Settings, model: Model | None) -> Loaded:
