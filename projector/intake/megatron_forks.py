@@ -170,8 +170,9 @@ def _stages(args: dict[str, object]) -> dict[str, object]:
 
 
 def _even(args: Mapping[str, object], layers: int, pp: int) -> list[int]:
-    each = args.get("num_layers_per_virtual_pipeline_stage")
-    each = each if type(each) is int and each > 0 else layers // pp
+    each, chunks = args.get("num_layers_per_virtual_pipeline_stage"), args.get("num_virtual_stages_per_pipeline_rank")
+    several = chunks if type(chunks) is int and 0 < pp * chunks <= layers else 1
+    each = each if type(each) is int and each > 0 else layers // (pp * several)
     stages = layers // each
     return [each] * stages if stages * each == layers and stages % pp == 0 else []
 

@@ -92,6 +92,7 @@ class Settings:
         """Returns the entry of the dialect's ``table`` for the word of ``setting``; reports a problem without one."""
         words = self.dialect.tables[table]
         word = (self.args.word(setting) or "").lower()
+        word = next((each for each in (str(self.args.raw(setting)).lower(), word) if each in words), word)
         if word not in words:
             self._expected(setting, word, words)
         return words.get(word)

@@ -72,6 +72,10 @@ def test_gates_and_adapters_of_forks(tmp_path: Path) -> None:
             "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 4 --noop-layers 30,31",
             [4, 4, 4, 4, 4, 4, 4, 2],
         ),
+        (
+            "--pipeline-model-parallel-size 4 --schedules-method dualpipev --noop-layers 29,30,31",
+            [4, 4, 4, 4, 4, 4, 4, 1],
+        ),
         ("--num-layers 22 --pipeline-model-parallel-size 8 --allow-padding-num-layers", [2, 3, 3, 3, 3, 3, 3, 2]),
         ("--num-layers 21 --pipeline-model-parallel-size 8 --allow-padding-num-layers", [2, 2, 3, 3, 3, 3, 3, 2]),
     ],
