@@ -24,6 +24,7 @@ _PRINTS_GPU_COUNT = re.compile(
     r"\S*python[\d.]* (?:-\w )*-c\s+(?:import torch\s*[;\n]\s*print\(|print\(__import__\(['\"]torch['\"]\)\.)"
     r"(?:torch\.)?cuda\.device_count\(\)\)\s*;?\s*"
 )
+_IN_PLACE = re.compile(r"-[a-z]{0,3}i|--in-?place")
 _CONFIGURATION = re.compile(r"\w\.ya?ml$")
 #: An argument where a command stands: the line before it does not go on, and bash starts the trainer without it.
 _LOST_ARGUMENT = re.compile(r"--[A-Za-z][\w-]*(?:=|$)|\+*[A-Za-z]\w*(?:\.\w+)+=")
@@ -153,9 +154,9 @@ class Programs:
     def _changes_files(self, argv: list[str], state: State) -> bool:
         """Carries out a command that copies, moves, removes or edits files, of those that are known; False for others."""
         files, name = self.machine.files, posixpath.basename(argv[0])
-        if name == "sed" and any(re.match(r"-i|--in-place", word) for word in argv[1:]):
+        if name == "sed" and any(_IN_PLACE.match(word) for word in argv[1:]):
             changed = text_tools.edited(argv, lambda path: files.read(path, state))
-        elif name == "rm":
+        elif name in ("rm", "sponge") or (name in ("perl", "yq") and any(_IN_PLACE.match(word) for word in argv[1:])):
             changed = {word: None for word in argv[1:] if files.read(word, state) is not None}
         elif name in ("cp", "mv", "ln"):
             *sources, target = [word for word in argv[1:] if not word.startswith("-")] or [""]

@@ -218,6 +218,14 @@ def test_switches_of_the_engine_leave_a_kernel_of_attention(
     assert any("NVTE_" in text for text in loaded.assumed) == (backend is not None and not more)
 
 
+@pytest.mark.parametrize(
+    "edit", ["sed -i '2d' a.sh", "perl -pi -e 's/1/2/' a.sh", "yq -i .x=2 a.sh", "jq . a.sh > b; mv b a.sh"]
+)
+def test_a_file_that_is_edited_in_a_way_that_nobody_knows_is_not_read(edit, tmp_path):
+    (way,) = commands(put(tmp_path / "train.sh", f"echo N=1 > a.sh; {edit}; . ./a.sh; torchrun t.py --n $N\n")).paths
+    assert not is_known(way.launches[-1].arguments[-1])
+
+
 def test_a_name_for_another_variable_is_refused(tmp_path):
     script = put(tmp_path / "train.sh", f'f() {{ local -n a=$1; a+=(--tp 2); }}\nA=()\nf A\n{_TRAINS} "${{A[@]}}"\n')
     assert "local -n a=$1" in str(refusal(load, script))
