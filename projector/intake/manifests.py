@@ -29,6 +29,7 @@ _HEAD = re.compile(r"\s*(?:(?:#.*|---.*|\{\{.*)?\n\s*)*(?:apiVersion|kind):")  #
 _HELM = re.compile(r"\{\{-?\s*[.$(\w]")
 _SHELL = re.compile(r"(?:.*/)?(?:ba|z|da|k)?sh$")
 _GPUS = re.compile(r"(?:nvidia|amd)\.com/(?:gpu|mig-.*)$")
+_HOSTFILE = "/etc/mpi/hostfile"
 _MANY = ("replicas", "parallelism", "numNodes", "size")  # how often a pod stands below a mapping that holds one
 
 
@@ -89,18 +90,38 @@ def _kubernetes(documents: list[Mapping[str, Any]]) -> Manifest:
         pods = list(_pods(document, ()))
         asking = [pod for pod in pods if any(_gpus(each) for each in _containers(pod.spec))] or pods
         nodes = [" * ".join(pod.number) or "1" for pod in asking]
+        parts += _hostfile(document)
         operator = {"PET_NNODES": f"$(({' + '.join(nodes)}))", **_operator_variables(document, nodes)} if nodes else {}
         for pod in pods:
             parts += [_shell(one, pod.spec, maps, operator) for one in _containers(pod.spec)]
             selected = selected or _node_labels(pod.spec)
+        parts += [str(_at(document, "spec", "entrypoint") or "")] if document.get("kind") == "RayJob" else []
     return _on_labelled_machine(Manifest("\n".join(dict.fromkeys(part for part in parts if part))), selected)
 
 
+def _hostfile(document: Mapping[str, Any]) -> list[str]:
+    """Returns shell that writes the hosts of an MPIJob, as its operator does (kubeflow/mpi-operator pkg/controller)."""
+    workers = _at(document, "spec", "mpiReplicaSpecs", "Worker", "replicas")
+    slots = _at(document, "spec", "slotsPerWorker") or 1
+    return [f"printf 'worker-%d slots={slots}\\n' $(seq {workers}) > {_HOSTFILE}"] if workers else []
+
+
 def _operator_variables(document: Mapping[str, Any], nodes: list[str]) -> dict[str, str]:
-    """Returns the variables by which the operator of a PyTorchJob or TrainJob tells pods how many processes to start."""
-    each = _at(document, "spec", "nprocPerNode") or _at(document, "spec", "trainer", "numProcPerNode")
+    """Returns the variables by which the operator of a PyTorchJob, TrainJob or MPIJob tells pods how many processes to
+    start, and how many pods there are where that is elastic."""
+    if document.get("kind") == "MPIJob":
+        return {"OMPI_MCA_orte_default_hostfile": _HOSTFILE}
+    elastic = section(_at(document, "spec"), "elasticPolicy")
+    each = (
+        _at(document, "spec", "nprocPerNode")
+        or _at(document, "spec", "trainer", "numProcPerNode")
+        or elastic.get("nProcPerNode")
+    )
     if document.get("kind") != "PyTorchJob" and each is None:
         return {}
+    least, most = elastic.get("minReplicas"), elastic.get("maxReplicas")
+    if least and most and least != most:
+        return {"PET_NNODES": f"{least}:{most}", **({"PET_NPROC_PER_NODE": str(each)} if each else {})}
     number = f"$(({' + '.join(nodes)}))"
     if each is None or str(each) in ("auto", "gpu", "cpu"):
         return {"WORLD_SIZE": number} | ({"PET_NPROC_PER_NODE": str(each)} if each else {})
@@ -211,6 +232,7 @@ def _skypilot(task: Mapping[str, Any]) -> Manifest:
     nodes = str(task.get("num_nodes", 1))
     known = {"SKYPILOT_NUM_NODES": nodes, "SKYPILOT_NUM_GPUS_PER_NODE": count or "1", **section(task, "envs")}
     lines = [f"export {name}={_quoted(str(value))}" for name, value in known.items() if value is not None]
+    lines.append("export SKYPILOT_NODE_IPS=\"$(printf 'node%d\\n' $(seq $SKYPILOT_NUM_NODES))\"")
     machine = machine_of(str(_at(task, "resources", "instance_type") or "")) or find_gpu(kind)
     return Manifest("\n".join([*lines, str(task.get("run") or "")]), machine, f"resources {kind}" if machine else "")
 

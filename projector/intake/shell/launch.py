@@ -231,8 +231,9 @@ def _mpirun(step: Step, launch: Launch, way: Way) -> tuple[str, str]:
         return product(unknowns, nodes, ppn), f"{unknowns.shown(nodes)} nodes × {unknowns.shown(ppn)} processes"
     if slots := [int(slots) for slots in re.findall(r":(\d{1,4})\b", option.get("host", ""))]:
         return str(sum(slots)), f"mpirun --host {option['host']}"
-    if hosts := _hosts(option.get("hostfile", ""), launch, way):
-        return str(sum(hosts.values())), f"the {len(hosts)} hosts of {option['hostfile']}"
+    file = option.get("hostfile") or launch.environment.get("OMPI_MCA_orte_default_hostfile", "")
+    if hosts := _hosts(file, launch, way):
+        return str(sum(hosts.values())), f"the {len(hosts)} hosts of {file}"
     return unknowns.mark(Unknown("mpirun's processes (-np)", "--gpus N")), "mpirun"
 
 

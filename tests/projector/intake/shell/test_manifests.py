@@ -40,6 +40,7 @@ def _job(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 _BASH = {"command": ["/bin/bash", "-lc"], "args": [f"cd /w\nexec torchrun --nproc_per_node=gpu {_TRAINS}"]}
 _LISTED = {"command": ["torchrun", "--nproc_per_node=8"], "args": _TRAINS.replace("$TP", "$(TP)").split()}
+_UNCOUNTED = {**_LISTED, "command": ["torchrun"]}
 _ALONE = {"command": ["python", *_TRAINS.replace("$TP", "$(TP)").split()]}
 _KINDS = {
     "PyTorchJob": (
@@ -66,6 +67,17 @@ _KINDS = {
                                             "Worker": {"replicas": 2, **_pod()}}}),
         16,
     ),
+    "MPIJob, its slots": (
+        _job("MPIJob", {"slotsPerWorker": 8, "mpiReplicaSpecs": {"Launcher": _pod(command=["mpirun", *_ALONE["command"]]),
+                                                                 "Worker": {"replicas": 4, **_pod()}}}),
+        32,
+    ),
+    "PyTorchJob, elastic": (
+        _job("PyTorchJob", {"elasticPolicy": {"minReplicas": 2, "maxReplicas": 2, "nProcPerNode": 4},
+                            "pytorchReplicaSpecs": {"Worker": {"replicas": 2, **_pod(**_UNCOUNTED)}}}),
+        8,
+    ),
+    "RayJob": (_job("RayJob", {"entrypoint": f"torchrun --nnodes 2 --nproc_per_node 8 {_TRAINS.replace('$TP', '2')}"}), 16),
 }  # fmt: skip
 
 
@@ -77,6 +89,17 @@ def test_what_its_containers_run_is_read(tmp_path: Path, kind: str) -> None:
     work = loaded.workload()
     assert (work.gpus, work.recipe.tp, work.model.num_layers, work.recipe.global_batch_size) == (gpus, 2, 32, 64)
     assert loaded.cluster is None
+
+
+def test_a_job_of_more_or_fewer_pods_is_asked_for_its_gpus(tmp_path: Path) -> None:
+    policy = {"minReplicas": 1, "maxReplicas": 8, "nProcPerNode": 8}
+    pods = {"Worker": {"replicas": 4, **_pod(**_UNCOUNTED)}}
+    refusal(
+        _load,
+        tmp_path,
+        _job("PyTorchJob", {"elasticPolicy": policy, "pytorchReplicaSpecs": pods}),
+        match="1:8 .elastic",
+    )
 
 
 def test_two_of_the_same_pods_are_one_training_and_two_different_ones_are_refused(tmp_path: Path) -> None:
@@ -115,6 +138,8 @@ def test_tasks_of_skypilot_and_jobs_of_azureml(tmp_path: Path) -> None:
     task = {"resources": {"accelerators": "H100:8"}, "num_nodes": 4, "envs": {"TP": 2}, "run": run}
     loaded = _load(tmp_path, task)
     assert (loaded.gpus, loaded.cluster, loaded.recipe and loaded.recipe.tp) == (32, "h100_sxm", 2)
+    counted = 'N=$(echo "$SKYPILOT_NODE_IPS" | wc -l)\n' + run.replace("$SKYPILOT_NUM_NODES", "$N")
+    assert _load(tmp_path, task | {"run": counted}).gpus == 32
     job = {"command": f"python {_TRAINS}".replace("$TP", "${{inputs.tp}}"), "environment": "azureml:x", "inputs": {"tp": 2},
            "resources": {"instance_count": 2, "instance_type": "Standard_ND96isr_H100_v5"},
            "distribution": {"type": "pytorch", "process_count_per_instance": 8}}  # fmt: skip
