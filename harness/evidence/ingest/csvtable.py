@@ -102,8 +102,8 @@ class CsvTable:
                 lines = self._lines(text)
                 head = next((line for line in lines if line.strip()), "")
                 separator = max(",;\t", key=head.count)
-                lines = chain([head], lines)
-                yield (row for row in csv.reader(lines, delimiter=separator) if row)
+                rows = csv.reader(chain([head], lines), delimiter=separator)
+                yield (list(map(_pointed, row)) if separator == ";" else row for row in rows if row)
         except csv.Error as error:
             raise InputError([Problem(str(self.path), "", str(error), "a CSV table")]) from None
         except FileNotFoundError:
@@ -129,6 +129,15 @@ class CsvTable:
         raw.seek(0)
         wide = first in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
         return io.TextIOWrapper(raw, "utf-16" if wide else "utf-8-sig", errors="replace", newline="")
+
+
+def _pointed(cell: str) -> str:
+    """Returns a cell of a table that semicolons separate, as exports do where the comma is the decimal point: with a point.
+    Three digits behind a comma may be thousands all the same: such a cell is made no number."""
+    whole, comma, digits = cell.strip().partition(",")
+    if not (comma and whole.isdecimal() and digits.isdecimal()):
+        return cell
+    return f"{whole}, {digits}" if len(digits) == 3 and len(whole) <= 3 else f"{whole}.{digits}"
 
 
 def _canonical_key(name: str) -> str:

@@ -43,15 +43,17 @@ _NESTED = ("args", "config_exports", "env")
 _THOUSANDS = {"k": 1e3, "m": 1e6}
 _UNITS: dict[str, dict[str, float]] = {
     "seq_length": {"k": 1024.0, "m": 1024.0**2},
-    "metrics.step_seconds": {"s": 1.0, "sec": 1.0, "ms": 1e-3},
+    "metrics.step_seconds": {"s": 1.0, "sec": 1.0, "s/it": 1.0, "s/step": 1.0, "ms": 1e-3},
     "metrics.iteration_ms": {"ms": 1.0, "s": 1e3, "sec": 1e3},
     "metrics.tokens_per_s_per_gpu": _THOUSANDS,
     "metrics.tokens_per_s": _THOUSANDS,
-    "metrics.memory_gb": {"gb": 1.0, "gib": 1.0},
+    "metrics.memory_gb": {"gb": 1.0, "gib": 1.0, "mb": 2.0**-10, "mib": 2.0**-10},
     "metrics.tflops_per_gpu": {"tflops": 1.0, "tflop/s": 1.0, "tflop/s/gpu": 1.0},
 }
 _WITH_UNIT = re.compile(r"\s*([\d.,]+)\s*([a-zA-Z][a-zA-Z/]*)\s*")
 _NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
+#: Between thousands: a comma or a blank with three digits behind it. A comma anywhere else may be a decimal one.
+_THOUSANDS_APART = re.compile(r"(?<=\d)[, \u00a0\u202f](?=\d{3}(?!\d))")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _LISTED = reprlib.Repr()
 _LISTED.maxstring = _LISTED.maxother = 80
@@ -66,7 +68,7 @@ def normal(header: str) -> str:
 def number(value: object) -> float | None:
     """Reads a finite number, or a text that is one (``"1,234.5"``); None for anything else. Booleans are not numbers."""
     if isinstance(value, str):
-        text = value.strip().replace(",", "")
+        text = _THOUSANDS_APART.sub("", value.strip())
         if not _NUMBER.fullmatch(text):
             return None
         value = float(text)
@@ -112,7 +114,7 @@ def _without_unit(value: object, key: str) -> object:
 
 
 def _misfit_text(value: object, key: str, what: str) -> str:
-    if isinstance(value, str) and _NUMBER.fullmatch(text := value.strip().replace(",", "")):
+    if isinstance(value, str) and _NUMBER.fullmatch(text := _THOUSANDS_APART.sub("", value.strip())):
         value = float(text)
     large = isinstance(value, (int, float)) and abs(value) >= _LARGEST
     return f"{key} = {shown(value)} is beyond any training" if large else f"{key} is not {what}: {shown(value)}"
@@ -169,7 +171,8 @@ class Record:
         says_none = key in _NONE_MEANS or key.startswith("other.")
         if value is None or word in _EMPTY or (word == "none" and not says_none):
             return
-        self.values.setdefault(key, value)
+        if str(self.values.setdefault(key, value)) != str(value):
+            self.leave(key, value)
 
     def get(self, *keys: str) -> object | None:
         """Returns the first stated value among ``keys`` and marks it used; None where none is stated."""
@@ -248,10 +251,30 @@ class Record:
         return (key for key in self.values if key not in self.used)
 
 
+#: Words of a rate's header, by the one of them that stands for all; what is dropped says nothing of the unit.
+_RATE_WORDS = {
+    word: one
+    for one, spelt in {
+        "": "per throughput model average avg mean median", "s": "sec secs second seconds", "tok": "token tokens toks",
+        "gpu": "gpus device devices chip chips card accelerator npu", "sample": "samples samp seq seqs sequences sequence",
+        "tflop": "tflops",
+    }.items()
+    for word in spelt.split()
+}  # fmt: skip
+_RATES = {
+    ("tok", "s", "gpu"): "tokens_per_s_per_gpu", ("tok", "gpu", "s"): "tokens_per_s_per_gpu", ("tok", "s"): "tokens_per_s",
+    ("sample", "s"): "samples_per_s", ("tflop", "s", "gpu"): "tflops_per_gpu", ("tflop", "gpu", "s"): "tflops_per_gpu",
+    ("tflop", "gpu"): "tflops_per_gpu",
+}  # fmt: skip
+#: What counts steps by the second, and is no time of one.
+_STEPS_A_SECOND = re.compile(r"(?:steps?|its?|iters?|iterations?) ?(?:/|per) ?(?:s|sec|second)", re.IGNORECASE)
+
+
 def section(header: str) -> str:
     """Returns the canonical key of a flat column: a known name, a metric, an architecture key, or a framework argument."""
-    name = normal(header)
-    name = ALIASES.get(name, name)
+    name = "steps_per_s" if _STEPS_A_SECOND.fullmatch(header.strip().replace("_", " ")) else normal(header)
+    words = tuple(filter(None, (_RATE_WORDS.get(word, word) for word in name.split("_"))))
+    name = ALIASES.get(name, _RATES.get(words, name))
     if "." in name or name in TOP_KEYS:
         return name
     known = next((kind for kind, keys in (("metrics", METRIC_KEYS), ("arch", ARCH_KEYS)) if name in keys), None)

@@ -69,7 +69,8 @@ def _stated_rates(record: Record, gpus: int | None) -> tuple[float | None, float
     """Returns step seconds and TGS as stated, in whichever of their units; what the notes call derived stays listed."""
     derived: list[str] = []
     ms, seconds = record.number("metrics.iteration_ms"), record.number("metrics.step_seconds")
-    step = seconds if seconds else (ms / 1000 if ms else None)
+    per_second = record.number("metrics.steps_per_s")
+    step = seconds if seconds else ms / 1000 if ms else 1 / per_second if per_second else None
     tgs = record.number("metrics.tokens_per_s_per_gpu")
     total = record.number("metrics.tokens_per_s")
     if tgs is None and total and gpus:
@@ -100,6 +101,8 @@ def _peak_memory(record: Record, framework: str) -> tuple[float | None, str | No
     Logs call GiB "GB" (bytes / 2**30): torchtitan, Megatron (MB = 2**20), Primus and nvidia-smi all do.
     """
     peak = record.positive("metrics.memory_gb")
+    if peak is None and (mib := record.positive("metrics.memory_mib")):
+        peak = mib / 1024
     if peak is None and (share := _memory_of_share(record)):
         return share, "device"
     stated = record.text("metrics.memory_kind").lower()

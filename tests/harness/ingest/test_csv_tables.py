@@ -11,10 +11,12 @@ from asked import put, refusal, says
 from tabled import tabled
 
 from harness.__main__ import main
+from harness.contracts.runs import MeasuredRun
 from harness.evidence import dataset
 from harness.evidence.ingest import stream
 from harness.evidence.ingest.command import ingest, stream_table
 from harness.evidence.ingest.context import Context
+from harness.evidence.ingest.report import RowReport
 
 HEADER = "id,model,gpu,gpus,seq_length,mbs,gbs,tp,pp,cp,precision,step_seconds,framework"
 MODELS, GPUS = ("llama3_8b", "llama2_7b", "qwen2.5_7b", "unknown-1b"), ("H100", "A100 80GB", "MI300X", "")
@@ -45,6 +47,47 @@ def test_what_is_wrong_with_a_table(text: str, words: str, tmp_path: Path, capsy
         said = capsys.readouterr()
         assert words in said.err
         assert said.out == ""
+
+
+def one_row(path: Path, separator: str = ",", **cells: str) -> tuple[MeasuredRun, RowReport]:
+    """The row of a table that states these cells alone."""
+    text = "".join(separator.join(f'"{text}"' for text in line) + "\n" for line in (cells.keys(), cells.values()))
+    report = ingest([put(path, text)])
+    return report.runs[0], report.rows[0]
+
+
+@pytest.mark.parametrize("second", ["s", "sec", "second"])
+@pytest.mark.parametrize("per", ["/", " / ", " per ", "_per_"])
+def test_a_rate_is_read_by_its_words_and_their_order(per: str, second: str, tmp_path: Path) -> None:
+    """Whose it is, of what, by what; where the time stands before the work it is none."""
+    path = tmp_path / "t.csv"
+    for work in ("Tokens", "tok"):
+        for device in ("GPU", "device", "chip"):
+            for header in (f"{work}{per}{second}{per}{device}", f"{work}{per}{device}{per}{second}"):
+                assert one_row(path, gpus="8", **{header: "2,500"})[0].measured.tgs == 2500
+            assert (
+                one_row(path, gpus="8", **{f"TFLOP{per}{second}{per}{device}": "400"})[0].measured.tflops_per_gpu == 400
+            )
+        assert one_row(path, gpus="8", **{f"{work}{per}{second}": "20000"})[0].measured.tgs == 2500
+        for header in (f"{second}{per}{work}", f"GPU {work}{per}{second}", f"{work}{per}{second}{per}node"):
+            assert one_row(path, gpus="8", **{header: "2500"})[0].measured.tgs is None
+    for step in ("step", "iteration", "it"):
+        assert one_row(path, **{f"{step}{per}{second}": "4", "gpus": "8"})[0].measured.step_seconds == 0.25
+
+
+@pytest.mark.parametrize(("separator", "text", "seconds"), tabled("readers", "csv_tables_commas"))
+def test_a_comma_that_may_be_a_decimal_one_is_no_thousands(
+    separator: str, text: str, seconds: float | None, tmp_path: Path
+) -> None:
+    run, row = one_row(tmp_path / "t.csv", separator, gpus="8", step_time_s=text)
+    assert run.measured.step_seconds == seconds
+    assert any("is not a number" in why for why in row.refused) == (seconds is None)
+
+
+def test_the_second_column_of_one_meaning_is_named(tmp_path: Path) -> None:
+    run, row = one_row(tmp_path / "t.csv", gpus="8", TGS="2500", **{"tokens/s/GPU": "2600"})
+    assert run.measured.tgs == 2500
+    assert any("2600" in text for text in row.unread)
 
 
 @pytest.mark.parametrize("name", ["t.yaml", "t.json"])
