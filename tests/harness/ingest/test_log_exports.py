@@ -57,6 +57,13 @@ def events(folder: Path, tags: dict[str, float]) -> Path:
     return folder / "tb"
 
 
+def test_a_history_that_tabs_separate_is_the_same_history(tmp_path: Path) -> None:
+    rows = ("step,loss,iteration-time", *(f"{i},2.5,0.5" for i in range(1, 12)))
+    for name, separator in (("a.csv", ","), ("a.tsv", "\t")):
+        (log,) = ingest([put(tmp_path / name, "".join(row.replace(",", separator) + "\n" for row in rows))]).logs
+        assert (log.dialect, log.run.measured.step_seconds) == ("history", 0.5)
+
+
 @pytest.mark.parametrize("made", [history, chart, lambda folder: events(folder, {"iteration-time": SECONDS})])
 def test_an_export_tells_the_step_and_the_configuration_beside_it_the_run(made, tmp_path: Path) -> None:
     path = made(tmp_path)

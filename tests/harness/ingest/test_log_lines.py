@@ -87,6 +87,24 @@ def test_json_lines(tmp_path: Path, rows: list[dict[str, object]], seconds: floa
     assert log.run.measured.step_seconds == pytest.approx(seconds, rel=0.02)
 
 
+@pytest.mark.parametrize("count", ["global_step/max_steps", "iteration"])
+def test_a_clock_beside_the_loss_counts_where_no_bar_is_printed(tmp_path: Path, count: str) -> None:
+    """Of ms-swift, whose bar goes to another stream: the records of its JSON lines as Python prints them."""
+    rows = [SWIFT | {count: f"{i}/50", "elapsed_time": f"{i * 90 // 60}m {i * 90 % 60}s"} for i in range(1, 12)]
+    bars = [f"Train: 4%|x| {i}/50 [{timedelta(seconds=80 * i)}<9:59, 80.0s/it]\n" for i in range(1, 12)]
+    for before, seconds in ((["", *[""] * 10], 90.0), (bars, 80.0)):
+        path = put(tmp_path / "a.log", "".join(f"{bar}{row}\n" for bar, row in zip(before, rows, strict=True)))
+        dialect, (record,) = read_records_of_log(path)
+        assert (dialect, state_of(record).value, record.memory) == ("hf-trainer", seconds, {"reserved": 30.0})
+
+
+@pytest.mark.parametrize("words", tabled("readers", "words_of_tokens_a_gpu"))
+def test_the_rate_of_a_gpu_in_every_forks_words(tmp_path: Path, words: str) -> None:
+    line = " iteration {i:8d}/ 100 | elapsed time per iteration (ms): 500.0 | {words}: 9000.5 | learning rate: 1e-4 |\n"
+    path = put(tmp_path / "a.log", "".join(line.format(i=i, words=words) for i in range(1, 12)))
+    assert set(read_records_of_log(path)[1][0].tokens) == {9000.5}
+
+
 def test_the_rate_between_two_seconds_of_a_clock_is_that_of_all_records(tmp_path: Path) -> None:
     """Steps of 0.5 s on a clock of whole seconds: long sequences fall on those that advance it."""
     path = tmp_path / "logging.jsonl"

@@ -27,6 +27,10 @@ _BEFORE = re.compile(
     r"\b(20[0-9]{2}[-/]?[01][0-9][-/]?[0-3][0-9][ T_]{1,2}[0-2][0-9]:[0-5][0-9]):([0-5][0-9](?:[.,][0-9]{1,6})?)"
 )
 _WITHIN = 200
+_PARTS = (
+    re.compile(r"(?:([0-9]{1,4}) days?, )?([0-9]{1,5}):([0-9]{2}):([0-9]{2})"),
+    re.compile(r"(?:([0-9]{1,4})d )?(?:([0-9]{1,4})h )?(?:([0-9]{1,4})m )?([0-9]{1,4})s"),
+)
 _STAMPED = ("day", "hour", "minute", "second")
 
 
@@ -84,6 +88,12 @@ def _to_the_minute(text: str) -> float:
 def seconds_of(hours: str | None, minutes: str, seconds: str, days: str | None = None) -> float:
     """Returns the seconds of a clock's parts."""
     return ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes)) * 60.0 + int(seconds)
+
+
+def elapsed_seconds(text: str) -> float | None:
+    """Returns the seconds of ``4 days, 3:31:13`` or of ``3h 31m 13s``."""
+    parts = next((match for pattern in _PARTS if (match := pattern.fullmatch(text))), None)
+    return seconds_of(parts[2], parts[3] or "0", parts[4], parts[1]) if parts else None
 
 
 def taken(said: dict[str, str]) -> float | None:

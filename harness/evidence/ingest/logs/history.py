@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from harness.evidence.ingest.logs.clock import Clock, seconds_of
+from harness.evidence.ingest.logs.clock import Clock, elapsed_seconds
 from harness.evidence.ingest.logs.dialect import STEP, Dialect
 from harness.evidence.ingest.logs.events import Event, Fact, Lines, Mark
 from harness.evidence.ingest.logs.jsonstream import mapping_of
@@ -30,10 +30,6 @@ _SECONDS: Mapping[str, float] = _TOLD["seconds"]
 _NAMED: Mapping[str, str] = _TOLD["named"]
 _RUNS = frozenset(_TOLD["runs"])
 _ELAPSED = "elapsed_time"  # of trainers on Hugging Face's, beside the step under one of two names
-_PARTS = (
-    re.compile(r"(?:([0-9]{1,4}) days?, )?([0-9]{1,5}):([0-9]{2}):([0-9]{2})"),
-    re.compile(r"(?:([0-9]{1,4})d )?(?:([0-9]{1,4})h )?(?:([0-9]{1,4})m )?([0-9]{1,4})s"),
-)
 _CHARTED = re.compile(r"^.* - (?=\S)")  # W&B's export of a chart: each column with its run's name before it
 _LONGEST = 20_000
 Row = Mapping[str, object]
@@ -65,8 +61,8 @@ class History(Trainer):
     def read(self, lines: Lines) -> Iterator[Event]:
         for number, line in lines:
             row = _parsed_record(line)
-            if row is None and self.columns and line.count(",") == len(self.columns) - 1:
-                row = dict(zip(self.columns, map(finite, line.strip().replace('"', "").split(",")), strict=True))
+            if row is None and self.columns and len(cells := _cells(line)) == len(self.columns):
+                row = dict(zip(self.columns, map(finite, cells), strict=True))
             if row is None:
                 self.columns = self.columns or _header(line)
             elif _has_time(row):
@@ -81,7 +77,7 @@ class History(Trainer):
         )
         index, seconds, mean = counted(str(count).partition("/")[0]), _seconds(row), False
         self.timer = self.timer or next((name for name in _CLOCKS if _number(row, name) is not None), "")
-        now = _elapsed_seconds(str(row[_ELAPSED])) if clocked else _number(row, self.timer)
+        now = elapsed_seconds(str(row[_ELAPSED])) if clocked else _number(row, self.timer)
         self.exact = self.exact or (seconds is not None and seconds != int(seconds))
         if seconds is not None and not self.exact:  # whole seconds: only several together tell their mean
             self.spent += seconds
@@ -120,15 +116,15 @@ def _parsed_record(line: str) -> dict[str, object] | None:
 
 def _header(line: str) -> list[str]:
     """Returns the columns of a CSV; empty for a line that names no step and for a chart of several runs."""
-    columns = (
-        [name.strip().strip('"') for name in line.split(",")]
-        if ("step" in line or "iteration" in line or "Step" in line) and len(line) < _LONGEST
-        else []
-    )
+    columns = _cells(line) if ("step" in line or "iteration" in line or "Step" in line) and len(line) < _LONGEST else []
     names = [_CHARTED.sub("", name) for name in columns]
     if len(set(names)) < len(names):
         return []
     return names if any(name in _INDEX for name in names) and not any(map(finite, names)) else []
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip().strip('"') for cell in line.rstrip("\r\n").split("\t" if "\t" in line else ",")]
 
 
 def _has_time(row: Row) -> bool:
@@ -152,9 +148,3 @@ def _seconds(row: Row) -> float | None:
             return value * factor
     tokens, rate = (_number(row, name) for name in _QUOTIENT)
     return tokens / rate if tokens and rate else None
-
-
-def _elapsed_seconds(text: str) -> float | None:
-    """Returns the seconds of ``4 days, 3:31:13`` or of ``3h 31m 13s``."""
-    parts = next((match for pattern in _PARTS if (match := pattern.fullmatch(text))), None)
-    return seconds_of(parts[2], parts[3] or "0", parts[4], parts[1]) if parts else None

@@ -13,10 +13,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import field
 
-from harness.evidence.ingest.logs.clock import Clock, seconds_of
+from harness.evidence.ingest.logs.clock import Clock, elapsed_seconds, seconds_of
 from harness.evidence.ingest.logs.dialect import WORDS, one_of
 from harness.evidence.ingest.logs.dumps import KeyedDump
-from harness.evidence.ingest.logs.events import Event, Fact, Lines, Mark, Step
+from harness.evidence.ingest.logs.events import Event, Fact, Lines, Mark, Memory, Step
 from harness.evidence.ingest.logs.numbers import NUMBER, measure, whole
 from harness.evidence.ingest.logs.shared_lines import shared
 from projector.dataclass import dataclass
@@ -30,6 +30,12 @@ _COUNT = re.compile(r"global_step=([0-9]{1,15})")
 _BAR = re.compile(
     r"(?:^|[|\s])\s{0,3}([0-9]{1,12})/([0-9]{1,12}) \[(?:([0-9]{1,5}):)?([0-9]{1,2}):([0-9]{2})<[^\]]{0,40}(?:it/s|s/it)"
 )
+#: What ms-swift prints beside the losses, where its bar goes elsewhere.
+_SO_FAR = re.compile(
+    r"'(?:global_step/max_steps|iteration)': '([0-9]{1,12})/([0-9]{1,12})'.{0,200}?'elapsed_time': '([0-9dhms ]{2,30})'"
+)
+#: The most that torch reserved, of ms-swift and of Axolotl.
+_RESERVED = re.compile(rf"'memory(?:\(GiB\)|/device_reserved \(GiB\))': '?{NUMBER}")
 _SETTING = re.compile(rf"{one_of(WORDS[NAME])}\s?=\s?([0-9,]{{1,15}})")
 _EXACT = 0.02  # relative: a batch that samples and steps a second make up
 _SAME = 0.02  # relative: ranks' runtimes of one training
@@ -48,6 +54,7 @@ class _Bar:
     recent: int = 0
     clocks: dict[int, Clock] = field(default_factory=dict)
     waiting: dict[int, list[Step]] = field(default_factory=dict)
+    drawn: bool = False
     prints: int = 0
     summaries: int = 0
     runtime: float = 0.0
@@ -88,8 +95,11 @@ def events(lines: Lines) -> Iterator[Event]:
         steps: list[Step] = []
         if "it/s" in line or "s/it" in line:
             for match in _BAR.finditer(line[:4000]):
+                bar.drawn = True
                 # The mean step since a print of the same bar, where its clock is fine enough for one
                 steps += _since(int(match[1]), int(match[2]), seconds_of(match[3], match[4], match[5]), bar, number)
+        if "'elapsed_time': '" in line and not bar.drawn and (far := _SO_FAR.search(line)):
+            steps += _since(int(far[1]), int(far[2]), elapsed_seconds(far[3]) or 0.0, bar, number)
         if "{'loss':" in line or "'train_runtime'" in line:
             steps += bar.confirm()
             framework = "megatron-lm" if "'iteration': '" in line else framework  # of ms-swift
@@ -99,6 +109,8 @@ def events(lines: Lines) -> Iterator[Event]:
             if (arguments := config.take()) is not None:
                 yield arguments
         yield from steps
+        if "'memory" in line and (reserved := measure(_RESERVED.search(line))):
+            yield Memory(reserved, "reserved")
         if "'train_runtime'" in line and "{'loss':" not in line:  # beside a loss it is the clock so far
             yield from _summary(line, number, bar, config)
         elif "{'eval_" in line or "Running Evaluation" in line:

@@ -24,13 +24,17 @@ ITERATION = rf"^(?=.*elapsed(?: time per iteration|_time_per_iteration_ms=))(?:.
 _ELAPSED = re.compile(rf"elapsed time per iteration\s?\((ms|s)\):\s{{0,20}}{NUMBER}")
 _TFLOPS = re.compile(rf"TFLOPs?(?:/s/GPU\)?)?:\s{{0,20}}{NUMBER}")
 _TOKENS = re.compile(
-    rf"(?:tokens/s/GPU(?:\)|\s{{1,9}}inst/harmonic mean)|tokens per gpu per second \(tgs\)):\s{{0,20}}{NUMBER}"
+    rf"(?:tokens/s/GPU(?:\)|\s{{1,9}}inst/harmonic mean)|tokens per gpu per second \(tgs\)|tokens/sec/gpu|"
+    rf"tokens-per-second-per-gpu):\s{{0,20}}{NUMBER}"
     rf"{_GOES_ON}"
 )
 _SAMPLES = re.compile(rf"samples per second:\s{{0,20}}{NUMBER}")
 _DEVICE = re.compile(rf"(?:hip|rocm) mem usage/free/total/usage_ratio:\s{{0,20}}{NUMBER}\s?Gi?B/")
 _FULLEST = re.compile(rf"max mem usage/usage_ratio:\s{{0,20}}{NUMBER}\s?Gi?B/")
 _RESERVED = re.compile(rf"memory usage/free/total:\s{{0,20}}{NUMBER}\s?GiB/")
+_MAX_RESERVED = re.compile(
+    rf"max_memory_reserved\(GB\):\s{{0,20}}{NUMBER}{_GOES_ON}"
+)  # of MindSpeed-LLM, which divides by 2**30
 _RATIO = re.compile(r"mem usages:\s{0,20}([0-9]*\.[0-9]+)")
 _BATCH = re.compile(rf"(?:global|gloabl) batch size:\s{{0,20}}([0-9,]{{1,24}}){_GOES_ON}")
 _SKIPPED = re.compile(r"number of skipped iterations:\s{0,20}([0-9]{1,18})")
@@ -109,6 +113,7 @@ def _memory(line: str) -> tuple[float | None, str | None, float | None]:
         ("max mem", _FULLEST, "device"),
         (" mem usage/", _DEVICE, "device"),
         ("memory usage/", _RESERVED, "reserved"),
+        ("max_memory_reserved", _MAX_RESERVED, "reserved"),
     )
     for mark, pattern, kind in marked:
         if mark in line and (used := pattern.search(line)):
