@@ -122,6 +122,10 @@ def test_the_bar_of_a_data_set_is_not_the_trainings(tmp_path: Path) -> None:
             "RunningAvgSamplesPerSec=7, CurrSamplesPerSec=8.0\n",
             "generation of answers",
         ),
+        (
+            "| 3/62 [02:59<58:44, 0.02it/s, reduced_train_loss=6.9, chosen_rewards=-0.8, global_step=1.0]\n",
+            "pairs of answers",
+        ),
         ("mmengine - INFO - Iter(train) [ 50/2000]  lr: 1  time: 0.29  loss: 2.5  decode.loss_ce: 2.5 \n", "of images"),
     ],
 )
@@ -135,6 +139,17 @@ def test_litgpt_where_only_the_last_micro_batch_is_printed(tmp_path: Path) -> No
     _, (record,) = records(tmp_path, "".join(row.format(16 * i, i) for i in range(1, 21)))
     assert step(record) == pytest.approx(6.0)
     assert record.notes == ["times are of one micro-batch of 16 a step: the others are not printed"]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_litgpt_of_2023_sums_the_micro_batches_of_a_step(tmp_path: Path, first: int) -> None:
+    """TinyLlama counts iterations from zero."""
+    row = "iter {} step {}: loss 9.5, iter time: {:.2f}ms{}\n"
+    rows = (
+        row.format(i + first, (i + 1) // 4, 100 * (1 + i % 4), " (optimizer.step)" * (i % 4 == 3)) for i in range(64)
+    )
+    _, (record,) = records(tmp_path, "".join(rows))
+    assert (set(record.value), set(record.loss), record.notes) == ({1.0}, {9.5}, [])
 
 
 def test_paddles_interval_of_unknown_length_is_no_step(tmp_path: Path) -> None:

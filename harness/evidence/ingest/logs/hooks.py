@@ -78,7 +78,7 @@ class LitGpt(Trainer):
     def __init__(self, of: Dialect) -> None:
         """``seconds`` sums the iterations since the last optimizer step; ``complete``: none of them is missing."""
         super().__init__(of)
-        self.seconds, self.last, self.complete = 0.0, -1, False
+        self.seconds, self.last, self.complete = 0.0, -2, False
         self.recent: deque[int] = deque(maxlen=_LATE)
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
@@ -87,7 +87,7 @@ class LitGpt(Trainer):
             return  # another rank's print
         self.recent.append(index)
         if index != self.last + 1:
-            self.seconds, self.complete = 0.0, index == 1
+            self.seconds, self.complete = 0.0, index <= 1
         self.last = index
         self.seconds += seconds
         if match[4] is None or not step or not seconds:
