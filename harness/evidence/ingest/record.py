@@ -14,10 +14,15 @@ from projector.workload.field_facts import about_of
 from projector.workload.recipe import Recipe
 
 #: Which key each of the usual spellings of a column means.
+_SAID = read_yaml(Path(__file__).with_name("columns.yaml"))
+_WORD = {word: one for one, spelt in _SAID.pop("words").items() for word in spelt.split()}
+_FIGURES = {spelt: key for key, spellings in _SAID.pop("figures").items() for spelt in spellings}
 _TOLD = {
     section: {key: spelt.split() for keys, spelt in told.items() for key in words(keys)}
-    for section, told in read_yaml(Path(__file__).with_name("columns.yaml")).items()
+    for section, told in _SAID.items()
 }
+#: What counts steps by the second, and is no time of one.
+_STEPS_A_SECOND = re.compile(r"(?:steps?|its?|iters?|iterations?) ?(?:/|per) ?(?:s|sec|second)s?\b", re.IGNORECASE)
 _DECLARED = {name: (*told.names.get("megatron", ()), *told.also) for name, told in about_of(Recipe).items()}
 TOP_KEYS, METRIC_KEYS, ARCH_KEYS = (frozenset(_TOLD[section]) for section in ("run", "metrics", "arch"))
 ALIASES = {
@@ -251,30 +256,13 @@ class Record:
         return (key for key in self.values if key not in self.used)
 
 
-#: Words of a rate's header, by the one of them that stands for all; what is dropped says nothing of the unit.
-_RATE_WORDS = {
-    word: one
-    for one, spelt in {
-        "": "per throughput model average avg mean median", "s": "sec secs second seconds", "tok": "token tokens toks",
-        "gpu": "gpus device devices chip chips card accelerator npu", "sample": "samples samp seq seqs sequences sequence",
-        "tflop": "tflops",
-    }.items()
-    for word in spelt.split()
-}  # fmt: skip
-_RATES = {
-    ("tok", "s", "gpu"): "tokens_per_s_per_gpu", ("tok", "gpu", "s"): "tokens_per_s_per_gpu", ("tok", "s"): "tokens_per_s",
-    ("sample", "s"): "samples_per_s", ("tflop", "s", "gpu"): "tflops_per_gpu", ("tflop", "gpu", "s"): "tflops_per_gpu",
-    ("tflop", "gpu"): "tflops_per_gpu",
-}  # fmt: skip
-#: What counts steps by the second, and is no time of one.
-_STEPS_A_SECOND = re.compile(r"(?:steps?|its?|iters?|iterations?) ?(?:/|per) ?(?:s|sec|second)", re.IGNORECASE)
-
-
 def section(header: str) -> str:
-    """Returns the canonical key of a flat column: a known name, a metric, an architecture key, or a framework argument."""
-    name = "steps_per_s" if _STEPS_A_SECOND.fullmatch(header.strip().replace("_", " ")) else normal(header)
-    words = tuple(filter(None, (_RATE_WORDS.get(word, word) for word in name.split("_"))))
-    name = ALIASES.get(name, _RATES.get(words, name))
+    """Returns the canonical key of a flat column: a known name, a figure by its words and their order, a metric, an
+    architecture key, or a framework argument."""
+    name = normal(header)
+    words = " ".join(filter(None, (_WORD.get(word, word) for word in name.split("_"))))
+    a_second = words == "step s" and _STEPS_A_SECOND.search(header.replace("_", " ")) is not None
+    name = "steps_per_s" if a_second else ALIASES.get(name) or _FIGURES.get(words, name)
     if "." in name or name in TOP_KEYS:
         return name
     known = next((kind for kind, keys in (("metrics", METRIC_KEYS), ("arch", ARCH_KEYS)) if name in keys), None)

@@ -72,7 +72,18 @@ def test_a_rate_is_read_by_its_words_and_their_order(per: str, second: str, tmp_
         for header in (f"{second}{per}{work}", f"GPU {work}{per}{second}", f"{work}{per}{second}{per}node"):
             assert one_row(path, gpus="8", **{header: "2500"})[0].measured.tgs is None
     for step in ("step", "iteration", "it"):
-        assert one_row(path, **{f"{step}{per}{second}": "4", "gpus": "8"})[0].measured.step_seconds == 0.25
+        for header, seconds in ((f"Avg {step}{per}{second}", 0.25), (f"{second}{per}{step}", 4.0)):
+            assert one_row(path, **{header: "4", "gpus": "8"})[0].measured.step_seconds == seconds
+
+
+@pytest.mark.parametrize(("unit", "gib"), [("GB", 40.0), ("GiB", 40.0), ("MB", 40 / 1024), ("MiB", 40 / 1024)])
+@pytest.mark.parametrize("name", ["Memory", "Peak mem", "Max memory / GPU", "Peak GPU memory"])
+def test_the_unit_of_a_header_is_that_of_its_cells(name: str, unit: str, gib: float, tmp_path: Path) -> None:
+    for cells in ({f"{name} ({unit})": "40"}, {"memory": f"40 {unit}"}):
+        assert one_row(tmp_path / "t.csv", gpus="8", **cells)[0].measured.peak_memory_gib == gib
+    for unit_of_time, factor in (("ms", 1e-3), ("s", 1.0), ("sec", 1.0)):
+        run, _ = one_row(tmp_path / "t.csv", gpus="8", **{f"Mean time per iteration [{unit_of_time}]": "40"})
+        assert run.measured.step_seconds == 40 * factor
 
 
 @pytest.mark.parametrize(("separator", "text", "seconds"), tabled("readers", "csv_tables_commas"))

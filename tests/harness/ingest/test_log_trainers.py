@@ -126,6 +126,11 @@ def test_the_bar_of_a_data_set_is_not_the_trainings(tmp_path: Path) -> None:
             "| 3/62 [02:59<58:44, 0.02it/s, reduced_train_loss=6.9, chosen_rewards=-0.8, global_step=1.0]\n",
             "pairs of answers",
         ),
+        (
+            "chosen_last_scores (higher is better) : 2.8, acc (higher is better) : 0.49\n[timer.py:215:stop] global_step=1, "
+            "RunningAvgSamplesPerSec=7, CurrSamplesPerSec=8.0\n",
+            "pairs of answers",
+        ),
         ("mmengine - INFO - Iter(train) [ 50/2000]  lr: 1  time: 0.29  loss: 2.5  decode.loss_ce: 2.5 \n", "of images"),
     ],
 )
