@@ -256,13 +256,19 @@ class Record:
         return (key for key in self.values if key not in self.used)
 
 
+def figure_of(header: str) -> str:
+    """Returns the figure that a header names with its unit, by its words and their order; empty where it names none."""
+    words = " ".join(filter(None, (_WORD.get(word, word) for word in normal(header).split("_"))))
+    a_second = words == "step s" and _STEPS_A_SECOND.search(header.replace("_", " ")) is not None
+    return "steps_per_s" if a_second else _FIGURES.get(words, "")
+
+
 def section(header: str) -> str:
     """Returns the canonical key of a flat column: a known name, a figure by its words and their order, a metric, an
     architecture key, or a framework argument."""
     name = normal(header)
-    words = " ".join(filter(None, (_WORD.get(word, word) for word in name.split("_"))))
-    a_second = words == "step s" and _STEPS_A_SECOND.search(header.replace("_", " ")) is not None
-    name = "steps_per_s" if a_second else ALIASES.get(name) or _FIGURES.get(words, name)
+    figure = figure_of(header)
+    name = figure if figure == "steps_per_s" else ALIASES.get(name) or figure or name
     if "." in name or name in TOP_KEYS:
         return name
     known = next((kind for kind, keys in (("metrics", METRIC_KEYS), ("arch", ARCH_KEYS)) if name in keys), None)

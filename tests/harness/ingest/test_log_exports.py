@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from asked import put, refusal
 from command_line import run
+from tabled import tabled
 
 from harness.evidence.ingest.command import ingest
 from harness.evidence.ingest.dialects import read_log
 from harness.evidence.ingest.logs import history as histories
+from harness.evidence.ingest.logs import registry
 from harness.evidence.offered import measured
 
 SECONDS = 30.0
@@ -55,6 +57,16 @@ def events(folder: Path, tags: dict[str, float]) -> Path:
             writer.add_event(Event(wall_time=1.7e9 + SECONDS * i, step=step, summary=summary))
     writer.close()
     return folder / "tb"
+
+
+@pytest.mark.parametrize(("name", "seconds"), tabled("readers", "log_exports_times"))
+def test_a_time_of_a_step_is_known_by_its_words_and_its_unit(tmp_path: Path, name: str, seconds: float | None) -> None:
+    """Not without a unit, of an evaluation, or averaged over records; a table of runs has its own columns."""
+    path = put(tmp_path / "a.csv", f"step,loss,{name}\n" + "".join(f"{i},2.5,500\n" for i in range(1, 12)))
+    assert registry.is_document(path.read_text()) == (seconds is not None)
+    if seconds is not None:
+        assert ingest([path]).logs[0].run.measured.step_seconds == seconds
+    assert not registry.is_document(f"step,GPUs,{name}\n1,8,500\n")
 
 
 def test_a_history_that_tabs_separate_is_the_same_history(tmp_path: Path) -> None:
@@ -102,7 +114,13 @@ def test_an_event_file_without_scalars_is_refused(tmp_path: Path) -> None:
     refusal(ingest, [events(tmp_path, {})], match="no scalars")
 
 
-@pytest.mark.parametrize(("name", "unit"), [*histories._SECONDS.items(), *((name, 0.0) for name in histories._RATE)])
+BY_WORDS = [("step_time_ms", 0.001), ("perf/step_time_seconds", 1.0), ("tokens_per_gpu_per_sec", 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [*((name, 1.0) for name in histories._SECONDS), *((name, 0.0) for name in histories._RATE), *BY_WORDS],
+)
 @pytest.mark.parametrize("chart", ["", "my run - "])
 def test_every_column_that_tells_a_step_is_read_alone(tmp_path: Path, name: str, unit: float, chart: str) -> None:
     path = tmp_path / "run.csv"

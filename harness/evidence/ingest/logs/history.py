@@ -7,7 +7,9 @@ Only keys whose unit is known are taken: a bare ``time`` may be anything, and a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 
 from harness.evidence.ingest.logs.clock import Clock, elapsed_seconds
@@ -16,6 +18,7 @@ from harness.evidence.ingest.logs.events import Event, Fact, Lines, Mark
 from harness.evidence.ingest.logs.jsonstream import mapping_of
 from harness.evidence.ingest.logs.numbers import counted, finite
 from harness.evidence.ingest.logs.trainer import Trainer
+from harness.evidence.ingest.record import figure_of
 from projector.dataclass import dataclass
 from projector.io.files import read_yaml
 
@@ -23,15 +26,19 @@ NAME = "history"
 
 _TOLD = read_yaml(Path(__file__).with_name("history.yaml"))
 #: Keys of a record; of several that mean the same the first that it has.
-_INDEX, _QUOTIENT, _RATE, _LOSS, _RESERVED, _CLOCKS, _COUNTS, _EVALUATED = (
-    tuple(_TOLD[key]) for key in ("index", "quotient", "rate", "loss", "reserved", "clocks", "counts", "evaluated")
+_INDEX, _SECONDS, _QUOTIENT, _RATE, _LOSS, _RESERVED, _CLOCKS, _COUNTS, _EVALUATED = (
+    tuple(_TOLD[key])
+    for key in ("index", "seconds", "quotient", "rate", "loss", "reserved", "clocks", "counts", "evaluated")
 )
-_SECONDS: Mapping[str, float] = _TOLD["seconds"]
 _NAMED: Mapping[str, str] = _TOLD["named"]
 _RUNS = frozenset(_TOLD["runs"])
 _ELAPSED = "elapsed_time"  # of trainers on Hugging Face's, beside the step under one of two names
 _CHARTED = re.compile(r"^.* - (?=\S)")  # W&B's export of a chart: each column with its run's name before it
 _LONGEST = 20_000
+#: Figures that a key may name by its words, by what their unit is of a second or of a token a second.
+_UNITS = {"step_seconds": 1.0, "iteration_ms": 0.001, "tokens_per_s_per_gpu": 1.0}
+_TIMES, _RATES = ("step_seconds", "iteration_ms"), ("tokens_per_s_per_gpu",)
+_AVERAGED = re.compile("avg|average|mean|median|smooth", re.IGNORECASE)
 Row = Mapping[str, object]
 
 
@@ -47,7 +54,7 @@ class HistoryDialect(Dialect):
 
     def weigh(self, line: str) -> int:
         row = _parsed_record(line) or dict.fromkeys(_header(line), 1.0)
-        return STEP if row and not _RUNS & row.keys() and _has_time(row) else 0
+        return STEP if row and not _RUNS & set(map(str.lower, row)) and _has_time(row) else 0
 
 
 class History(Trainer):
@@ -82,7 +89,8 @@ class History(Trainer):
         if seconds is not None and not self.exact:  # whole seconds: only several together tell their mean
             self.spent += seconds
             seconds, now = None, self.spent
-        rate = next((value for name in _RATE if (value := _number(row, name))), None)
+        rates = (value for name in _RATE if (value := _number(row, name)))
+        rate = next(chain(rates, _by_words(row, _RATES)), None)
         self.rates += [rate] if rate else []
         if seconds is None and now is not None and index is not None and (since := self.clock.since(index, now)):
             seconds, mean = since[0], True
@@ -133,8 +141,25 @@ def _has_time(row: Row) -> bool:
         return True
     times = (*_SECONDS, *_RATE, *_CLOCKS)
     return any(name in row for name in _INDEX) and (
-        any(name in row for name in times) or all(name in row for name in _QUOTIENT)
+        any(name in times or _named_figure(name) for name in row) or all(name in row for name in _QUOTIENT)
     )
+
+
+@lru_cache(maxsize=4096)
+def _named_figure(name: str) -> str:
+    """Returns which of :data:`_UNITS` a key is by its words, with its unit among them, perhaps behind a group (``train/``);
+    empty for any other, for an evaluation's and for what is averaged over records."""
+    if name.startswith(_EVALUATED) or _AVERAGED.search(name):
+        return ""
+    figure = figure_of(name) or figure_of(name.partition("/")[2])
+    return figure if figure in _UNITS else ""
+
+
+def _by_words(row: Row, figures: Collection[str]) -> Iterator[float]:
+    """Yields the positive values of a record's keys that are one of these figures by their words."""
+    for name in row:
+        if (figure := _named_figure(name)) in figures and (value := _number(row, name)):
+            yield value * _UNITS[figure]
 
 
 def _number(row: Row, name: str) -> float | None:
@@ -143,8 +168,6 @@ def _number(row: Row, name: str) -> float | None:
 
 
 def _seconds(row: Row) -> float | None:
-    for name, factor in _SECONDS.items():
-        if value := _number(row, name):
-            return value * factor
+    named = (value for name in _SECONDS if (value := _number(row, name)))
     tokens, rate = (_number(row, name) for name in _QUOTIENT)
-    return tokens / rate if tokens and rate else None
+    return next(chain(named, _by_words(row, _TIMES)), tokens / rate if tokens and rate else None)
