@@ -13,7 +13,7 @@ from harness.evidence import dataset, run_text
 from harness.evidence.ingest import stream
 from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.csvtable import CsvTable, is_csv
-from harness.evidence.ingest.dialects import is_log_document, read_log
+from harness.evidence.ingest.dialects import is_log_document, is_table_of_runs, read_log
 from harness.evidence.ingest.importmap import ImportMap, read_import_map
 from harness.evidence.ingest.logs.settings import Incomplete
 from harness.evidence.ingest.loose import convert, converted, gathered, refuse_foreign
@@ -158,6 +158,8 @@ def _convert_file(records: list[object], path: Path, known: ImportMap) -> Conver
 
 def is_table(path: Path) -> bool:
     """Returns whether a file is a table of runs by its name, and not a log, a benchmark file or a trace."""
+    if path.suffix == ".md":
+        return is_table_of_runs(path)
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _PACKED]
     suffix = suffixes[-1] if suffixes else ""
     return suffix in _TABLES and not (suffix not in (".yaml", ".yml") and is_log_document(path))

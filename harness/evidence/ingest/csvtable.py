@@ -6,19 +6,22 @@ import codecs
 import csv
 import gzip
 import io
+import re
 import stat
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO, cast
 
 from harness.evidence.ingest.record import COLUMNS_OF_A_RUN, Record, known_key, normal, section
 from projector.errors import NO_FILE, InputError, Problem, raise_all
 
-_SUFFIXES = (".csv", ".tsv")
+_SUFFIXES = (".csv", ".tsv", ".md")
+_RULER = re.compile(r"\|[\s|:-]+")  # between the header and the rows of Markdown
+_EMPHASIS = " \t*`"
 _REGULAR = "a regular file that can be read"
 _LONGEST = 2**20  # characters of a line
 _MOST_SHOWN = 20  # mistakes of one kind
@@ -28,8 +31,20 @@ def is_csv(path: Path) -> bool:
     return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower() in _SUFFIXES
 
 
+def headers_in_markdown(text: str) -> list[list[str]]:
+    """Returns the columns of each table in a text of Markdown that has at least two columns of a run."""
+    rows = [line.strip() for line in text.splitlines()]
+    heads = [_cells(row) for row, below in pairwise(rows) if row.startswith("|") and _RULER.fullmatch(below)]
+    return [head for head in heads if sum(known_key(section(name)) for name in head) > 1]
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip(_EMPHASIS) for cell in row.strip().strip("|").split("|")]
+
+
 class CsvTable:
-    """The records of a CSV (gzip accepted; UTF-8, or the UTF-16 that spreadsheets export as "Unicode text").
+    """The records of a CSV (gzip accepted; UTF-8, or the UTF-16 that spreadsheets export as "Unicode text"), or of the one
+    table in a text of Markdown.
 
     The separator is whichever of tab, semicolon and comma the header has most of. Raises :class:`InputError` when made for
     an unreadable or empty table, a column given twice or no column that a run has; while read, for rows of more cells than
@@ -100,6 +115,9 @@ class CsvTable:
         try:
             with self._open_text() as text:
                 lines = self._lines(text)
+                if self.path.suffix == ".md":
+                    yield self._rows_of_markdown(lines)
+                    return
                 head = next((line for line in lines if line.strip()), "")
                 separator = max(",;\t", key=head.count)
                 rows = csv.reader(chain([head], lines), delimiter=separator)
@@ -111,6 +129,18 @@ class CsvTable:
         except (OSError, EOFError, zlib.error) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise InputError([Problem(str(self.path), "", reason, "a readable file")]) from None
+
+    def _rows_of_markdown(self, lines: Iterator[str]) -> Iterator[list[str]]:
+        """Yields the rows of the first table. Raises :class:`InputError` where there is another one."""
+        seen = ended = False
+        for number, line in enumerate(map(str.strip, lines), start=1):
+            table = line.startswith("|")
+            if table and ended:
+                expected = "one table: each in a file of its own"
+                raise InputError([Problem(str(self.path), f"line {number}", "another table", expected)])
+            if table and not _RULER.fullmatch(line):
+                yield _cells(line)
+            seen, ended = seen or table, seen and not table
 
     def _lines(self, text: IO[str]) -> Iterator[str]:
         """Yields the lines, each bounded: a file of one line, or what gzip makes of a few bytes, is not held."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from harness.contracts.runs import Measured, MeasuredRun
 from harness.evidence import physics
 from harness.evidence.ingest.context import Context, read_context
+from harness.evidence.ingest.csvtable import headers_in_markdown
 from harness.evidence.ingest.logs import foreign, partial, registry
 from harness.evidence.ingest.logs.build import (
     MEMORY_KINDS,
@@ -132,6 +133,15 @@ def is_log_document(path: Path) -> bool:
     """Returns whether a JSON file holds a benchmark's steps or a trace, and no table of records."""
     try:
         return registry.is_document(open_source(path).head())
+    except InputError:
+        return False
+
+
+def is_table_of_runs(path: Path) -> bool:
+    """Returns whether a text of Markdown holds a table with columns of a run, and no log."""
+    try:
+        source = open_source(path)
+        return bool(headers_in_markdown(source.head())) and registry.detect(source) is None
     except InputError:
         return False
 

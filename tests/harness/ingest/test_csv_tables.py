@@ -76,6 +76,19 @@ def test_a_rate_is_read_by_its_words_and_their_order(per: str, second: str, tmp_
             assert one_row(path, **{header: "4", "gpus": "8"})[0].measured.step_seconds == seconds
 
 
+def test_a_table_in_markdown_is_the_same_table(tmp_path: Path) -> None:
+    rows = [HEADER, *lines(20)]
+    ruler = "|" + " :--- |" * rows[0].count(",") + "---|"
+    marked = ["| " + row.replace(",", " | ").replace("llama", "**llama") + " |" for row in rows]
+    text = "\n".join(["# Speed", "", marked[0].replace("id", "`id`", 1), ruler, *marked[1:], "", "As measured."])
+    plain = ingest([put(tmp_path / "t.csv", "\n".join(rows))])
+    path = put(tmp_path / "t.md", text.replace("_7b", "_7b**").replace("3_8b", "3_8b**"))
+    assert [(run.id, run.measured, run.problem) for run in ingest([path]).runs] == [
+        (run.id, run.measured, run.problem) for run in plain.runs
+    ]
+    refusal(ingest, [put(path, f"{text}\n\n{marked[0]}\n{ruler}\n{marked[1]}")], match="another table")
+
+
 @pytest.mark.parametrize(("unit", "gib"), [("GB", 40.0), ("GiB", 40.0), ("MB", 40 / 1024), ("MiB", 40 / 1024)])
 @pytest.mark.parametrize("name", ["Memory", "Peak mem", "Max memory / GPU", "Peak GPU memory"])
 def test_the_unit_of_a_header_is_that_of_its_cells(name: str, unit: str, gib: float, tmp_path: Path) -> None:
