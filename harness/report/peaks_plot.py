@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.evaluation.platforms import SLOW, Rated, best_of_gpus, peaks
 from harness.report import plot
-from harness.report.compare_marks import empty, plain
+from harness.report.compare_plot import empty, plain
 from harness.report.plot import GREY, LIGHT
 
 if TYPE_CHECKING:
