@@ -78,17 +78,14 @@ def _gate(lines: tuple[str, ...]) -> Iterator[str]:
     if not lines:
         return
     failed = [line for line in lines if not line.startswith("PASS")]
-    ordered = [*failed, *(line for line in lines if line.startswith("PASS"))]
-    items = "".join(_check(line) for line in ordered)
+    items = ""
+    for line in (*failed, *(line for line in lines if line.startswith("PASS"))):
+        word, _, rest = line.partition(" ")
+        items += f'<li class="{word}"><b>{word}</b> {escape(rest)}</li>'
     summary = f"{len(lines) - len(failed)} of {len(lines)} checks hold"
     word = "FAIL" if failed else "PASS"
     opened = " open" if failed else ""
     yield f'<details{opened} class="{word}"><summary>Gate, held out: <b>{summary}</b></summary><ul>{items}</ul></details>'
-
-
-def _check(line: str) -> str:
-    word, _, rest = line.partition(" ")
-    return f'<li class="{word}"><b>{word}</b> {escape(rest)}</li>'
 
 
 def _tables(tables: tuple[Table, ...], *, folded: bool) -> Iterator[str]:
@@ -96,15 +93,11 @@ def _tables(tables: tuple[Table, ...], *, folded: bool) -> Iterator[str]:
         yield '<section id="tables"><h2>Tables</h2><p class="note">Of all rows, whatever the filters above.</p>'
         yield from (*map(_folded, tables), "</section>")
     else:
-        yield from map(_section, tables)
+        yield from (_folded(t) if t.detail else f"<h2>{escape(t.title)}</h2>{body(t)}" for t in tables)
 
 
 def _folded(table: Table) -> str:
     return f"<details><summary>{escape(table.title)} ({len(table.rows)})</summary>{body(table)}</details>"
-
-
-def _section(table: Table) -> str:
-    return _folded(table) if table.detail else f"<h2>{escape(table.title)}</h2>{body(table)}"
 
 
 def _script(data: Mapping[str, Any] | None) -> Iterator[str]:

@@ -33,9 +33,14 @@ def render(
     from junitparser import JUnitXml, TestSuite
 
     limits = {(c.suite, c.predictor): c.limit for c in checks if c.name == WORST and not c.passed}
-    cases = grouped((check.suite, _check_case(check, judged)) for check in checks)
+    cases = grouped(
+        (c.suite, _case(c.name, f"{c.suite}.{c.predictor}", str(c), failed="" if c.passed else str(c), judged=judged))
+        for c in checks
+    )
     if drift is not None:
-        cases["against earlier results"] = [_drift_case(drift, judged)]
+        found = "\n".join(causes(drift)) or "no row was lost, removed or broke"
+        case = _case("drift", "drift", found, failed="" if drift.passed else found, judged=judged)
+        cases["against earlier results"] = [case]
     for row in rows:
         if row.fit == "heldout" and row.predictor != BASELINE:
             suite = f"{row.suite or 'runs'} rows, {row.predictor}"
@@ -62,15 +67,6 @@ def _case(
         case.result = [Failure(_legal(failed)) if failed else Skipped(_legal(skipped))]
     case.system_out = _legal(said)
     return case
-
-
-def _check_case(c: Check, judged: bool) -> TestCase:
-    return _case(c.name, f"{c.suite}.{c.predictor}", str(c), failed="" if c.passed else str(c), judged=judged)
-
-
-def _drift_case(drift: Drift, judged: bool) -> TestCase:
-    text = "\n".join(causes(drift)) or "no row was lost, removed or broke"
-    return _case("drift", "drift", text, failed="" if drift.passed else text, judged=judged)
 
 
 def _row_case(row: Row, limit: float | None, judged: bool) -> TestCase:

@@ -3,8 +3,9 @@ Model: shipped constants of the family that was measured. The functions ``…_li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +19,10 @@ from projector.dataclass import dataclass
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.efficiency import load
 from projector.kernels.tables import Measured
+from projector.operators.types import Attention, Gemm, GroupedGemm
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-from collections.abc import Iterable
-
-from projector.operators.types import Attention, Gemm, GroupedGemm
 
 DIMENSIONS = {"m": "M (rows of the output)", "n": "N (columns of the output)", "k": "K (reduction)"}
 _MOST = {"gemm": 3, "attention": 6, "grouped": 5}  # lines of a panel
@@ -48,7 +47,9 @@ def gemm_lines(rows: Sequence[Row], name: str) -> list[Line]:
     best: dict[Key, tuple[float, Key]] = {}
     for key, points in by_key.items():
         span = np.log2(max(points) / min(points)) if len(points) >= FEWEST else 0.0
-        score = span * min(len(points), 12) * _weight(points.values())
+        # Decades above a hundred MFLOP put training sizes before those of decoding a token.
+        decades = float(np.log10(np.median([row.flops for row in points.values()]))) - 8.0
+        score = span * min(len(points), 12) * max(decades, 0.01)
         if score > best.get(key[:2], (0.0, ()))[0]:
             best[key[:2]] = (score, key)
     chosen = [key for _, key in sorted(best.values(), key=lambda item: (-item[0], repr(item[1])))[: _MOST["gemm"]]]
@@ -61,11 +62,6 @@ def _gemm_line(others: Sequence[str], points: Mapping[int, Row]) -> Line:
     kind = f"{first.dtype} {first.scaling}" if first.scaling not in ("", first.dtype) else first.dtype
     at = ", ".join(f"{n.upper()}={getattr(op, n)}" for n in others)
     return f"{kind} {first.measured.family} {getattr(op, 'layout', '')}\n{at}", rows
-
-
-def _weight(rows: Iterable[Row]) -> float:
-    """Returns a weight, decades above a hundred MFLOP, that puts training sizes before those of decoding a token."""
-    return max(float(np.log10(np.median([row.flops for row in rows]))) - 8.0, 0.01)
 
 
 def attention_lines(rows: Sequence[Row], backward: bool, causal: bool) -> list[Line]:
@@ -133,37 +129,28 @@ def drawn(rows: Sequence[Row]) -> Mapping[str, tuple[str, bytes]]:
     pictures: dict[str, tuple[str, bytes]] = {}
     for gpu in sorted({row.gpu for row in rows}):
         of_gpu = [row for row in rows if row.gpu == gpu]
-        for kind, panels in (("gemm", _gemm_panels), ("attention", _attention_panels), ("grouped", _grouped_panels)):
+        for kind in _MOST:
             of_kind = [row for row in of_gpu if row.kind == kind]
-            shown = [panel for panel in panels(of_kind) if panel.lines] if len(of_kind) >= FEWEST_OF_GPU else []
+            shown = [panel for panel in _panels(kind, of_kind) if panel.lines] if len(of_kind) >= FEWEST_OF_GPU else []
             if shown:
                 caption = f"{catalogue_gpu(gpu).title}: {kind} rates, measured and modelled"
                 pictures[f"{kind}-{gpu}.png"] = (caption, png(_draw(gpu, kind, shown)))
     return pictures
 
 
-def _gemm_panels(rows: Sequence[Row]) -> list[Panel]:
-    return [Panel("", words, gemm_lines(rows, name), _sizes(name), _along(name)) for name, words in DIMENSIONS.items()]
-
-
-def _attention_panels(rows: Sequence[Row]) -> list[Panel]:
-    return [
-        Panel(
-            f"{'backward' if backward else 'forward'}, {'causal' if causal else 'full'}",
-            "sequence length",
-            attention_lines(rows, backward, causal),
-            _sizes("seq_q"),
-            _lengths,
-        )
-        for backward in (False, True)
-        for causal in (False, True)
-    ]
-
-
-def _grouped_panels(rows: Sequence[Row]) -> list[Panel]:
-    return [
-        Panel(words, "tokens per expert", grouped_lines(rows, layout), _per_expert, _tokens) for layout, words in PASSES
-    ]
+def _panels(kind: str, rows: Sequence[Row]) -> Iterator[Panel]:
+    if kind == "gemm":
+        for name, words in DIMENSIONS.items():
+            yield Panel("", words, gemm_lines(rows, name), _sizes(name), _along(name))
+    elif kind == "grouped":
+        per_expert = lambda rows: _sizes("rows")(rows) / _sizes("groups")(rows)  # noqa: E731
+        for layout, words in PASSES:
+            yield Panel(words, "tokens per expert", grouped_lines(rows, layout), per_expert, _tokens)
+    else:
+        for backward, causal in product((False, True), repeat=2):
+            title = f"{'backward' if backward else 'forward'}, {'causal' if causal else 'full'}"
+            lines = attention_lines(rows, backward, causal)
+            yield Panel(title, "sequence length", lines, _sizes("seq_q"), _lengths)
 
 
 def _sizes(name: str) -> Callable[[Sequence[Row]], Array]:
@@ -185,10 +172,6 @@ def _lengths(rows: Sequence[Row]) -> tuple[Array, list[Any]]:
     fine = np.unique((np.geomspace(values.min(), values.max(), 150) / 64).round() * 64)
     near = [rows[int(np.argmin(np.abs(np.log(values / v))))] for v in fine]
     return fine, [_resized(row, seq_q=int(v), seq_k=int(v)) for row, v in zip(near, fine, strict=True)]
-
-
-def _per_expert(rows: Sequence[Row]) -> Array:
-    return _sizes("rows")(rows) / _sizes("groups")(rows)
 
 
 def _tokens(rows: Sequence[Row]) -> tuple[Array, list[Any]]:
@@ -239,9 +222,6 @@ def _label_axes(axes: Any, words: str) -> None:
     axes.set_ylabel("TFLOP/s", fontsize=9)
     axes.set_ylim(bottom=0)
     plain(axes)
-    axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
+    thousands = lambda v, _: f"{v / 1024:g}k" if v >= 1024 and v % 512 == 0 else f"{v:g}"  # noqa: E731
+    axes.xaxis.set_major_formatter(FuncFormatter(thousands))
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=7, frameon=False)
-
-
-def _thousands(value: float, _: int) -> str:
-    return f"{value / 1024:g}k" if value >= 1024 and value % 512 == 0 else f"{value:g}"

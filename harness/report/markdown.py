@@ -16,7 +16,9 @@ def render(report: Report, plots: Mapping[str, str] | None = None) -> str:
 def _lines(report: Report, plots: Mapping[str, str]) -> Iterator[str]:
     yield from (f"# {report.title}", "", *(f"- {escape(line)}" for line in report.lines))
     if report.gate:
-        yield from ("", "## Gate (held out)", "", *(f"- {_gate(line)}" for line in report.gate))
+        yield from ("", "## Gate (held out)", "")
+        for word, _, rest in (line.partition(" ") for line in report.gate):
+            yield f"- **{word}** {escape(rest)}"
     for caption, name in plots.items():
         yield from ("", f"![{caption}]({name})")
     for table in report.tables:
@@ -24,11 +26,6 @@ def _lines(report: Report, plots: Mapping[str, str]) -> Iterator[str]:
     if report.provenance:
         origin = (f"- {name}: `{value}`" for name, value in report.provenance)
         yield from ("", "## Provenance (inputs with their SHA-256)", "", *origin)
-
-
-def _gate(line: str) -> str:
-    word, _, rest = line.partition(" ")
-    return f"**{word}** {escape(rest)}"
 
 
 def table_lines(table: Table) -> Iterator[str]:

@@ -125,12 +125,8 @@ def log_ticks(low: float, high: float, axes: Collection[Any]) -> None:
     ticks = [sub * 10.0**decade for decade in decades for sub in subs if low <= sub * 10.0**decade <= high]
     for axis in axes:
         axis.set_major_locator(FixedLocator(ticks))
-        axis.set_major_formatter(FuncFormatter(_short))
+        axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v / 1000:g}k" if v >= 1000 else f"{v:g}"))
         axis.set_minor_locator(NullLocator())
-
-
-def _short(value: float, _: int) -> str:
-    return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
 
 
 def png(figure: Figure, dots_per_inch: int = 120) -> bytes:

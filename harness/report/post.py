@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.contracts import frame
 from harness.contracts.results import BASELINE, Evaluation
@@ -16,9 +16,6 @@ from harness.report.table import NONE, Table, main_columns, number, percent
 from harness.report.verdict import main, many, verdict
 from harness.score import accuracy, causes, whatif
 from harness.score.figures import Figures
-
-if TYPE_CHECKING:
-    pass
 
 _CELLS = _ROWS = _REASONS = 5
 _SOURCES = 12

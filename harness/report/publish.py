@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness import predictors
 from harness.contracts import frame
@@ -20,9 +19,6 @@ from harness.report.verdict import main, verdict
 from harness.score.gate import Check
 from projector.errors import Problem, nearest
 from projector.io.files import write_whole
-
-if TYPE_CHECKING:
-    pass
 
 #: The ends of titles of tables with one line a run.
 ROW_BY_ROW = ("every row", "every refusal", "run by run (held out)")
@@ -113,22 +109,19 @@ def article(report: Report, saved: files.Saved, plots: Iterable[Picture]) -> str
 
 
 def _pictures(folder: Path, evaluation: Evaluation, formats: Collection[str], jobs: int) -> list[Picture]:
-    """Writes every plot in every kind asked for, and returns the plots that have something to show."""
+    """Writes every plot in every kind asked for (two of each predictor, all of the first, none of the baseline), and
+    returns the plots that have something to show."""
     kinds = tuple(kind for kind in ("png", "svg") if kind in formats)
     _remove_plots(folder, ("png", "svg") if "post" in formats else kinds)
-    asked = [replace(p, kinds=kinds) for p in _plots(evaluation)] if kinds else []
+    names = [n for n in evaluation.predictors if n != BASELINE] if kinds else []
+    plots = [p for name in names for p in main_plots(evaluation, name)]
+    plots += _detail_plots(evaluation, names[0]) if names else []
+    asked = [replace(p, kinds=kinds) for p in plots]
     if "post" in formats:
         asked += [replace(p, kinds=("png", "svg")) for p in post_plots(evaluation)]
     elif kinds:
         asked += [replace(p, kinds=kinds) for p in post_plots(evaluation) if not p.dark]
     return pictures.written(folder, asked, evaluation.once, jobs)
-
-
-def _plots(evaluation: Evaluation) -> list[Picture]:
-    """Returns two plots of each predictor, all plots of the first, none of the baseline."""
-    names = [n for n in evaluation.predictors if n != BASELINE]
-    plots = [p for name in names for p in main_plots(evaluation, name)]
-    return [*plots, *_detail_plots(evaluation, names[0])] if names else []
 
 
 def main_plots(evaluation: Evaluation, name: str) -> list[Picture]:

@@ -48,10 +48,6 @@ class _Condition:
     relation: str
     value: str
 
-    @property
-    def patterns(self) -> list[str]:
-        return [word.strip() for word in self.value.split(",")]
-
 
 def ask(evaluation: Evaluation, by: str, metrics: str, where: Sequence[str], formats: Sequence[str] = ()) -> Table:
     """Returns the table of ``metrics`` (names of :data:`METRICS`, with commas) by columns of :data:`GROUPS` or
@@ -80,7 +76,10 @@ def ask(evaluation: Evaluation, by: str, metrics: str, where: Sequence[str], for
         groups = ["predictor", *groups]  # one figure never mixes several predictors
     if chosen.empty:
         raise InputError([Problem(_WHERE, "--where", " and ".join(where), "conditions that some row meets")])
-    spec = Spec(title=_title(groups, wanted, where), by=tuple(groups), metrics=tuple(wanted))
+    title = ", ".join(METRICS[name].column.title for name in wanted)
+    title += f" by {', '.join(GROUPS.get(name, name) for name in groups)}" if groups else ""
+    title += f", where {' and '.join(where)}" if where else ""
+    spec = Spec(title=title, by=tuple(groups), metrics=tuple(wanted))
     return table(chosen if "suite" in groups else frame.once(chosen), spec)
 
 
@@ -123,16 +122,7 @@ def _rows_that_meet(rows: pd.DataFrame, condition: _Condition) -> tuple[pd.Serie
         except ValueError:
             return column.notna(), [Problem(_WHERE, key, condition.value, "a number")]
     present = column.unique().tolist()
-    chosen = {value for pattern in condition.patterns for value in fnmatch.filter(present, pattern)}
-    wrong = [
-        Problem(_WHERE, key, pattern, nearest(pattern, tuple(present)))
-        for pattern in condition.patterns
-        if not fnmatch.filter(present, pattern)
-    ]
-    return column.isin(list(chosen)) == (condition.relation == "="), wrong
-
-
-def _title(groups: Sequence[str], metrics: Sequence[str], where: Sequence[str]) -> str:
-    titles = ", ".join(METRICS[name].column.title for name in metrics)
-    by = f" by {', '.join(GROUPS.get(name, name) for name in groups)}" if groups else ""
-    return f"{titles}{by}" + (f", where {' and '.join(where)}" if where else "")
+    chosen = {word.strip(): fnmatch.filter(present, word.strip()) for word in condition.value.split(",")}
+    unmatched = [pattern for pattern, found in chosen.items() if not found]
+    wrong = [Problem(_WHERE, key, pattern, nearest(pattern, tuple(present))) for pattern in unmatched]
+    return column.isin([value for found in chosen.values() for value in found]) == (condition.relation == "="), wrong

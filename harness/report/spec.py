@@ -56,10 +56,6 @@ def span(ends: tuple[float, float], shown: Callable[[float], str] = percent) -> 
 GOAL = (0.85, 0.95)
 
 
-def _against_goal(macro: float) -> str:
-    return "below" if macro < GOAL[0] else "above" if macro > GOAL[1] else "yes"
-
-
 def _some(value: Any) -> str:
     return str(value) if value else NONE
 
@@ -98,7 +94,7 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
     "cut": partial(truncate, most=28),
     "kinds": lambda names: few(names, 3) or NONE,
     "order": lambda of: f"{number(of.tau)} ({of.groups})",
-    "against_goal": _against_goal,
+    "against_goal": lambda macro: "below" if macro < GOAL[0] else "above" if macro > GOAL[1] else "yes",
 }
 
 _FILE: Mapping[str, Any] = shelf.data("report/tables.yaml")
@@ -186,7 +182,11 @@ def table(
     if parts is None:
         rows = whole if predictor is None else frame.part(whole, predictor=predictor)
         keyed = rows.assign(**{f"by {name}": values(rows, name) for name in spec.by})
-        parts = sorted(frame.parts(keyed, [f"by {name}" for name in spec.by]), key=lambda part: _place(part[0], spec))
+        # Predictors stay in their order; all else goes by size or by name.
+        parts = sorted(
+            frame.parts(keyed, [f"by {name}" for name in spec.by]),
+            key=lambda part: [order(v.lower()) for n, v in zip(spec.by, part[0], strict=True) if n != "predictor"],
+        )
     lines = [(key, Figures(part, whole)) for key, part in parts]
     idle = [line for line in lines if spec.needs and METRICS[spec.needs](line[1]) in ("0", NONE)]
     shown = [line for line in lines if line not in idle]
@@ -214,13 +214,6 @@ def stacked(titles: Sequence[str], parts: Iterable[tuple[tuple[str, ...], Table]
 def order(value: str) -> tuple[int, str]:
     """Returns a sort key: degrees by size, then words by the alphabet."""
     return (int(value), "") if value.isdecimal() else (1 << 30, value)
-
-
-def _place(key: Sequence[str], spec: Spec) -> tuple[tuple[int, str], ...]:
-    """Returns a sort key: predictors stay in their order; all else goes by size or by name."""
-    return tuple(
-        (0, "") if name == "predictor" else order(value.lower()) for name, value in zip(spec.by, key, strict=True)
-    )
 
 
 def values(rows: pd.DataFrame, name: str) -> pd.Series[Any]:

@@ -78,17 +78,12 @@ def build(evaluation: Evaluation, checks: Sequence[Check] = (), title: str = "Pr
             view_rows.unmeasured(evaluation, name),
             view_rows.doubted_rows(evaluation, name),
             *view_detail.of_predictor(evaluation, name, repeats=name == "benchmark" and "simulate" in names_shown),
-            *_causes(evaluation, name),
         ]
+        causes = view_causes.of_predictor(evaluation, name)  # details: they go to files, not to the terminal
+        tables += [replace(t, title=f"{name}: {t.title[0].lower()}{t.title[1:]}", detail=True) for t in causes]
     tables += side_by_side(rows)
     tables += view_detail.of_rows(rows, names_shown)
     return Report.of(title, tables, sentences(evaluation), map(str, checks))
-
-
-def _causes(evaluation: Evaluation, name: str) -> list[Table]:
-    """Returns the tables of causes marked as details: they go to files, not to the terminal."""
-    tables = view_causes.of_predictor(evaluation, name)
-    return [replace(t, title=f"{name}: {t.title[0].lower()}{t.title[1:]}", detail=True) for t in tables]
 
 
 def sentences(evaluation: Evaluation) -> tuple[str, ...]:

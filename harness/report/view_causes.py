@@ -32,12 +32,13 @@ def of_predictor(evaluation: Evaluation, name: str) -> list[Table]:
     if known.empty:
         return []
     tests = _tests(evaluation.once, known)
+    worse = lambda c: None if c.range is None or isnan(c.others) else c.others < c.range[0]  # noqa: E731
     tables = [
         _cells(known),
         _biases(known),
         tabled("splits", frame.lines(causes.per_key(known, "gpu")), mostly=_mostly),
         tabled("parts", frame.lines(causes.terms(known)), said=_said),
-        tabled("conditions", frame.lines(causes.conditions(known, tests)), worse=_worse),
+        tabled("conditions", frame.lines(causes.conditions(known, tests)), worse=worse),
     ]
     return [table for table in tables if table.rows]
 
@@ -96,7 +97,3 @@ def _tests(rows: pd.DataFrame, known: pd.DataFrame) -> Mapping[str, pd.Series[bo
         covered = known["run_id"].map(measured).fillna(0.0)
         tests["less than half of the step on measured kernels"] = covered < 0.5
     return tests
-
-
-def _worse(c: Any) -> bool | None:
-    return None if c.range is None or isnan(c.others) else c.others < c.range[0]

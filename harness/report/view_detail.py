@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
@@ -24,11 +24,9 @@ def of_predictor(evaluation: Evaluation, name: str, *, repeats: bool = False) ->
     rows = evaluation.once
     plain = frame.part(rows, predictor=name, fit="uncalibrated")
     measured = rows[rows["memory_error"].notna()]
+    same = (table(measured, SPECS["memory"], name), _verdicts(plain, name), _refusals(plain, name))
     tables = [
-        *(
-            replace(shown, detail=repeats)
-            for shown in (table(measured, SPECS["memory"], name), _verdicts(plain, name), _refusals(plain, name))
-        ),
+        *(replace(shown, detail=repeats) for shown in same),
         *(table(rows, SPECS[key], name) for key in ("assumed", "by_cell", "by_framework", "by_family", "by_precision")),
         _by_parallelism(rows, name),
         table(rows, SPECS["by_source"], name),
@@ -73,8 +71,7 @@ def _refusals(rows: pd.DataFrame, name: str) -> Table:
 
 def of_rows(rows: pd.DataFrame, names: Sequence[str]) -> list[Table]:
     """Returns every row of each predictor, and every refusal by run: the full lists."""
-    tables = [shown for name in names for shown in _every_row_and_refusal(rows, name)]
-    return [shown for shown in tables if shown.rows]
+    return [shown for name in names for shown in _every_row_and_refusal(rows, name) if shown.rows]
 
 
 def _every_row_and_refusal(rows: pd.DataFrame, name: str) -> tuple[Table, Table]:
@@ -82,9 +79,5 @@ def _every_row_and_refusal(rows: pd.DataFrame, name: str) -> tuple[Table, Table]
     held = frame.part(rows, predictor=name, fit="heldout")
     lines = frame.lines(held.assign(plain=held["run_id"].map(plain.set_index("run_id")["error"])))
     refused = frame.lines(plain[plain["projected_step_seconds"].isna()])
-    return tabled("every_row", lines, name=name, span=_span), tabled("every_refusal", refused, name=name)
-
-
-def _span(row: Any) -> str | None:
-    """Returns the interval of a line of the frame as text, tokens/s/GPU; None where there is none."""
-    return None if isnan(row.interval_low) else f"{row.interval_low:.0f} to {row.interval_high:.0f}"
+    span = lambda r: None if isnan(r.interval_low) else f"{r.interval_low:.0f} to {r.interval_high:.0f}"  # noqa: E731
+    return tabled("every_row", lines, name=name, span=span), tabled("every_refusal", refused, name=name)

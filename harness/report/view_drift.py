@@ -36,14 +36,18 @@ def added(report: Report, drift: Drift, plain: Drift | None = None, known: Known
         f" {len(drift.added)} new, {len(drift.worse)} worse by more than {_points(WORSE)}; mean error of shared rows"
         f" {percent(drift.before)} before, {percent(drift.after)} now"
     )
-    lines = [verdict, *_at_most(causes(drift))]
+    found = list(causes(drift))
+    more = [f"FAIL and {len(found) - MOST} more rows: see the table of drift"] if len(found) > MOST else []
+    lines = [verdict, *found[:MOST], *more]
     if plain is not None and plain.before is not None:
         lines.append(
             f"NOTE uncalibrated: mean error of shared rows {percent(plain.before)} before, {percent(plain.after)} now;"
             f" {len(plain.worse)} rows worse by more than {_points(WORSE)}"
         )
     by_source = () if known is None else (_by_source((("held out", drift), ("as projected", plain)), known),)
-    tables = (*by_source, _moved(drift), _listed(drift))
+    kinds = (("lost", drift.lost), ("removed", drift.removed), ("gained", drift.gained), ("new", drift.added))
+    changed = [(word, *key) for word, keys in kinds for key in keys]
+    tables = (*by_source, _moved(drift), tabled("changed", changed))
     return replace(report, gate=(*report.gate, *lines), tables=(*(t for t in tables if t.rows), *report.tables))
 
 
@@ -81,12 +85,6 @@ def causes(drift: Drift) -> Iterator[str]:
         )
 
 
-def _at_most(lines: Iterator[str]) -> list[str]:
-    texts = list(lines)
-    more = [f"FAIL and {len(texts) - MOST} more rows: see the table of drift"] if len(texts) > MOST else []
-    return texts[:MOST] + more
-
-
 def _points(fraction: float) -> str:
     return f"{100 * fraction:.3g} points"
 
@@ -101,8 +99,3 @@ def _moved(drift: Drift) -> Table:
         return word + _remeasured(moved)
 
     return tabled("drift", [m for m in drift.moved if abs(m.growth) > SHOWN], verdict=verdict)
-
-
-def _listed(drift: Drift) -> Table:
-    changes = (("lost", drift.lost), ("removed", drift.removed), ("gained", drift.gained), ("new", drift.added))
-    return tabled("changed", [(word, *key) for word, keys in changes for key in keys])

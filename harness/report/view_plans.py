@@ -50,17 +50,13 @@ def _hours(rows: Sequence[Held]) -> list[tuple[object, ...]]:
     for run in rows:
         total = run.total
         if total.gpu_hours is not None and (run.own or run.planned or run.refused):
-            figures = [cell for plan in (run.own, _planned(run)) for cell in _forecast_cells(run, plan)]
+            figures: list[object] = []  # GPU-hours of a plan, their error, and their interval
+            for plan in (run.own, _planned(run)):
+                ends = (plan.low.gpu_hours, plan.high.gpu_hours) if plan else None
+                figures += (plan.middle.gpu_hours if plan else None, _error(run, plan), ends)
             remarks = ("hours are ideal" if total.ideal else "", run.refused, total.notes)
             lines.append((total.id, total.gpus, total.gpu_hours, *figures, "; ".join(filter(None, remarks))))
     return lines
-
-
-def _forecast_cells(run: Held, plan: Forecast | None) -> tuple[object, ...]:
-    """Returns GPU-hours of a plan, their error, and their interval."""
-    if plan is None:
-        return (None, None, None)
-    return (plan.middle.gpu_hours, _error(run, plan), (plan.low.gpu_hours, plan.high.gpu_hours))
 
 
 def _failures(rows: Sequence[Held]) -> list[tuple[object, ...]]:

@@ -13,8 +13,6 @@ from harness.score import ranking, resample
 from harness.score.figures import Figures
 from harness.score.ranking import GroupRanking
 
-Suites = Mapping[str, Collection[str]]
-
 
 def of_predictor(evaluation: Evaluation, name: str) -> list[Table]:
     """Returns the tables of groups, worst order first; of all groups and by suite; and of the keys that differ inside."""
@@ -35,20 +33,17 @@ def _inside(of: Figures, ordered: list[GroupRanking], name: str) -> Table:
     return tabled("ranking", ordered, name=name, o=order, tau=number(order.tau), worst=worst, noise=noise, **words)
 
 
-def by_suite(evaluation: Evaluation, name: str, suites: Suites | None = None) -> Table:
+def by_suite(evaluation: Evaluation, name: str, suites: Mapping[str, Collection[str]] | None = None) -> Table:
     """Tabulates how well a predictor orders the rows of a group: over all groups, and by suite. ``suites``: run ids by
     suite; by default as the rows themselves say."""
     held = frame.part(evaluation.once, predictor=name, fit="heldout")
     seen = {g.group for g in ranking.group_rankings(held) if g.stated}
-    chosen = suites if suites is not None else _suites(evaluation, name)
+    if suites is None:
+        every = frame.part(evaluation.frame, predictor=name, fit="heldout")
+        suites = {str(suite): set(part["run_id"]) for (suite,), part in frame.parts(every, ["suite"]) if suite}
+        suites = suites if len(suites) > 1 else {}
     lines = {"all": held, "all, by a field seen": held[held["group"].isin(seen)]}
-    lines |= {suite: held[held["run_id"].isin(list(ids))] for suite, ids in chosen.items()}
+    lines |= {suite: held[held["run_id"].isin(list(ids))] for suite, ids in suites.items()}
     groups = [((suite,), rows) for suite, rows in lines.items() if ranking.group_rankings(rows)]
     words = {"level": percent(resample.LEVEL, 0), "draws": resample.DRAWS, "noise": percent(ranking.NOISE, 0)}
     return table(held, SPECS["suites"], name, groups, **words)
-
-
-def _suites(evaluation: Evaluation, name: str) -> Suites:
-    rows = frame.part(evaluation.frame, predictor=name, fit="heldout")
-    ids_by_suite = {str(suite): set(part["run_id"]) for (suite,), part in frame.parts(rows, ["suite"]) if suite}
-    return ids_by_suite if len(ids_by_suite) > 1 else {}

@@ -10,7 +10,6 @@ from harness.report.table import Report, Table, signed
 from harness.score.run_verdict import NORMAL, SLOW, RunVerdict
 from projector.card import PARTS
 from projector.io.table import significant
-from projector.posterior import Expectation
 
 #: Advice where to look, by cause.
 _LOOK = {
@@ -30,7 +29,8 @@ def build(every: Sequence[RunVerdict]) -> Report:
     """Returns the headline of each run, then tables."""
     known = [run for run in every if run.found is not None]
     lines = [line for run in every for line in _lines(run)]
-    many = tabled("judged", known, because=_because, significant_span=_ends)
+    span = lambda found: f"{significant(found.low)}–{significant(found.high)}"  # noqa: E731
+    many = tabled("judged", known, because=_because, significant_span=span)
     tables = [many] if len(known) > 1 else [_parts(run) for run in known]
     title = f"{every[0].name if len(every) == 1 else f'{len(every)} runs'}: measured beside expected"
     return Report.of(title, tables, lines)
@@ -46,10 +46,6 @@ def verdict(each: RunVerdict) -> str:
         f"expected (90 % {significant(step.low)} to {significant(step.high)} s), {each.ratio:.2f} times the expected step"
     )
     return text if each.verdict == NORMAL else f"{text}; most likely because of {_because(each)}"
-
-
-def _ends(found: Expectation) -> str:
-    return f"{significant(found.low)}–{significant(found.high)}"
 
 
 def _because(run: RunVerdict) -> str:

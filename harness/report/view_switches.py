@@ -9,12 +9,11 @@ from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.report.plot import BLUE, GREY, VERMILION, blank, plain
 from harness.report.spec import tabled
-from harness.report.table import Report, Table, percent, signed
+from harness.report.table import Report, percent, signed
 from harness.score.scaling import GOAL, Series, scaling, within
 from harness.score.switches import REAL, Gain, Pair, ladders, pairs, sign_share, switches
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 
@@ -35,17 +34,18 @@ def build(evaluation: Evaluation, predictor: str) -> tuple[Report, list[Pair]]:
     stated, kinds = summaries["stated"], ("By recipe field", "Switches that no recipe field holds")
     job = lambda at: f"{at[1].model}, {at[0].settings}"  # noqa: E731
     grown_points = [(series, point) for series in grown for point in series.points]
+    right = lambda switch: switch.right if switch.real else None  # noqa: E731
+    marked = lambda error: f"{signed(error)}{' ✗' if abs(error) > GOAL else ''}"  # noqa: E731
     tables = (
-        *(_by_switch(title, part) for title, part in zip(kinds, (summaries[stated], summaries[~stated]), strict=True)),
+        *(
+            tabled("switches", frame.lines(part), title=title, right=right)
+            for title, part in zip(kinds, (summaries[stated], summaries[~stated]), strict=True)
+        ),
         tabled("ladders", ladders(rows), projected=_projected),
-        tabled("scaling", grown_points, job=job, marked=_marked, goal=f"{100 * GOAL:.0f}"),
+        tabled("scaling", grown_points, job=job, marked=marked, goal=f"{100 * GOAL:.0f}"),
         tabled("switch_pairs", [p for p in all_pairs if p.stated], projected=_projected, real=f"{100 * REAL:.0f}"),
     )
     return Report.of("Switches", tables, lines), all_pairs
-
-
-def _by_switch(title: str, summaries: pd.DataFrame) -> Table:
-    return tabled("switches", frame.lines(summaries), title=title, right=lambda s: s.right if s.real else None)
 
 
 def _efficiency(grown: Sequence[Series]) -> tuple[str, ...]:
@@ -56,10 +56,6 @@ def _efficiency(grown: Sequence[Series]) -> tuple[str, ...]:
         f"{len(grown)} jobs were measured on several numbers of GPUs: at {good} of {points} sizes beyond the smallest the "
         f"projected efficiency is within {100 * GOAL:.0f} % of the measured one",
     )
-
-
-def _marked(error: float) -> str:
-    return f"{signed(error)}{' ✗' if abs(error) > GOAL else ''}"
 
 
 def _projected(gain: Gain) -> str:
