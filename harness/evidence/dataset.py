@@ -186,16 +186,14 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
 #: Key of a run → what its value must be, and the same in words.
 _SCALARS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("id", "gpu", "cluster", "model_name", "group", "problem", "notes"), (_is_text, "text")),
     "gpus_per_node": (lambda value: type(value) is int and value > 0, "a positive whole number"),
     "switches": (lambda value: isinstance(value, Mapping), "a mapping"),
-    **dict.fromkeys(("assumed", "unread"), (_are_texts, "a list of texts")),
+    **dict.fromkeys(
+        ("assumed", "unread"), (lambda value: isinstance(value, list) and all(map(_is_text, value)), "a list of texts")
+    ),
 }
 
 

@@ -227,7 +227,8 @@ def _utilisation(run: MeasuredRun, gpu: Gpu | None) -> Iterator[Finding]:
     if not tgs or run.model is None or run.recipe is None or (gpu is None and run.gpu):
         return
     precision = run.recipe.precision
-    rate, name = max((_rate(each, precision), each.name) for each in ((gpu,) if gpu else _all_gpus()))
+    known = (gpu,) if gpu else map(catalogue.gpu, catalogue.gpu_names())
+    rate, name = max((_rate(each, precision), each.name) for each in known)
     if not rate:
         return
     least, most = flops_per_token(run, tgs / rate, BOUNDS.mfu)
@@ -238,11 +239,6 @@ def _utilisation(run: MeasuredRun, gpu: Gpu | None) -> Iterator[Finding]:
         yield True, f"{_stated_figure(run)} means {agreement.percent(low)} {peak}{agreement.utilisation(low, run)}"
     elif gpu and 0 < high < lowest:
         yield False, f"{_stated_figure(run)} means {agreement.percent(high)} {peak}{agreement.utilisation(high, run)}"
-
-
-@lru_cache(maxsize=1)
-def _all_gpus() -> tuple[Gpu, ...]:
-    return tuple(catalogue.gpu(name) for name in catalogue.gpu_names())
 
 
 def _stated_figure(run: MeasuredRun) -> str:

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
+from harness.contracts.runs import MeasuredRun
 from projector.workload import zoo
 from projector.workload.model import Model
-from projector.workload.recipe import Recipe
 from projector.workload.structure import to_mapping
 
 
@@ -18,47 +17,33 @@ def to_yaml(runs: Iterable[MeasuredRun]) -> str:
     return "\n".join(("- " + "\n  ".join(f"{name}: {text}" for name, text in _field_texts(run)) + "\n") for run in runs)
 
 
+_STATED = ("id", "source", "gpu", "gpus", "stack", "measured")
+#: The fields of a run in the order in which they are written; all but :data:`_STATED` where they hold something.
+_FIELDS = (
+    *("id", "source", "gpu", "gpus", "gpus_per_node", "cluster", "stack", "model", "model_name", "recipe", "measured"),
+    *("group", "switches", "assumed", "unread", "problem", "doubt", "notes"),
+)
+
+
 def _field_texts(run: MeasuredRun) -> Iterator[tuple[str, str]]:
-    yield "id", flow(run.id)
-    yield "source", _nested_text(run.source)
-    yield "gpu", flow(run.gpu)
-    yield "gpus", flow(run.gpus)
-    if run.gpus_per_node is not None:
-        yield "gpus_per_node", flow(run.gpus_per_node)
-    if run.cluster:
-        yield "cluster", flow(run.cluster)
-    yield "stack", _nested_text(run.stack)
-    if run.model is not None:
-        yield "model", _model_text(run.model)
-    if run.model_name and (run.model is None or run.model_name != run.model.name):
-        yield "model_name", flow(run.model_name)
-    if run.recipe is not None:
-        yield "recipe", _nested_text(run.recipe)
-    yield "measured", _nested_text(run.measured)
-    if run.group:
-        yield "group", flow(run.group)
-    if run.switches:
-        yield "switches", flow(dict(run.switches))
-    for name, texts in (("assumed", run.assumed), ("unread", run.unread)):
-        if texts:
-            yield name, _list_text(texts)
-    for name, text in (("problem", run.problem), ("doubt", run.doubt), ("notes", run.notes)):
-        if text:
-            yield name, flow(text)
+    for name in _FIELDS:
+        value = getattr(run, name)
+        repeats = name == "model_name" and run.model is not None and value == run.model.name
+        if name in _STATED or (value and not repeats):
+            yield name, _text(value)
 
 
-def _list_text(texts: tuple[str, ...]) -> str:
-    return flow(list(texts))
+def _text(value: object) -> str:
+    if isinstance(value, Mapping):
+        return flow(dict(value))
+    if isinstance(value, tuple):
+        return flow(list(value))
+    return flow(value) if isinstance(value, str | int) else _nested_text(value)
 
 
-@lru_cache(maxsize=512)
-def _nested_text(value: Source | Stack | Measured | Recipe) -> str:
-    return flow(to_mapping(value))
-
-
-@lru_cache(maxsize=512)
-def _model_text(model: Model) -> str:
-    return flow(_model_value(model))
+@lru_cache(maxsize=1024)
+def _nested_text(value: object) -> str:
+    return flow(_model_value(value) if isinstance(value, Model) else to_mapping(value))
 
 
 def flow(value: object) -> str:

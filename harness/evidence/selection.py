@@ -134,7 +134,7 @@ def _unmatched(name: str, patterns: Iterable[str], runs: Sequence[MeasuredRun], 
     return [
         Problem(where, key, pattern, nearest(pattern, known) if known else "a value that some run has")
         for pattern in patterns
-        if not any(fnmatch.fnmatchcase(value, pattern) for value in known)
+        if not fnmatch.filter(known, pattern)
     ]
 
 

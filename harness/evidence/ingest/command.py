@@ -141,19 +141,14 @@ def _load(path: Path, header_map: ImportMap | None, context: Context, *, incompl
         records = read_records(path)
         if not dataset.is_strict(records):
             refuse_foreign(records, str(path), known)
-            return _convert_file(records, path, known)
+            try:  # rows are called by the file's name; mistakes name the file's path
+                return convert(records, path.name, known)
+            except InputError as error:
+                raise InputError(replace(problem, where=str(path)) for problem in error.problems) from None
         runs, problems = dataset.parse(records, str(path))
         raise_all(problems)
         dataset.remember(text, runs)
     return Converted(runs=tuple(runs), rows=tuple(_strict_report(run, path) for run in runs))
-
-
-def _convert_file(records: list[object], path: Path, known: ImportMap) -> Converted:
-    """Converts rows that are called by the file's name; mistakes name the file's path."""
-    try:
-        return convert(records, path.name, known)
-    except InputError as error:
-        raise InputError(replace(problem, where=str(path)) for problem in error.problems) from None
 
 
 def is_table(path: Path) -> bool:

@@ -57,7 +57,8 @@ class CsvTable:
         with self._rows() as rows:
             self.header = next(rows, [])
             first = next(rows, None)
-        self.keys = tuple(_canonical_key(names.get(normal(name), name)) for name in self.header)
+        renamed = (names.get(normal(name), name) for name in self.header)
+        self.keys = tuple(name if name.partition(".")[2] else section(name) for name in renamed)
         problems = list(self._header_problems())
         if not problems and first is None:
             problems.append(Problem(str(path), "", "no rows", "at least one record under the header"))
@@ -168,8 +169,3 @@ def _pointed(cell: str) -> str:
     if not (comma and whole.isdecimal() and digits.isdecimal()):
         return cell
     return f"{whole}, {digits}" if len(digits) == 3 and len(whole) <= 3 else f"{whole}.{digits}"
-
-
-def _canonical_key(name: str) -> str:
-    """Returns the canonical key of a column; a dotted name is one already."""
-    return name if "." in name and name.partition(".")[2] else section(name)

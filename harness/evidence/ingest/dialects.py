@@ -4,7 +4,6 @@ its whole configuration, or contradicts itself, makes a run without one: its fig
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -194,7 +193,9 @@ def read_records_of_log(path: str | Path) -> tuple[str, list[Logged]]:
     if dialect is None:
         content = foreign.unread(source.lines()) or "no line of a known trainer"
         raise InputError([Problem(str(path), "", content, _EXPECTED)])
-    _refuse_unreadable(records, path)
+    for failure in (record.failure for record in records):
+        if failure is not None and failure.kind == "unreadable":
+            raise InputError([Problem(str(path), f"line {failure.line}", failure.text, "a whole JSON document")])
     why = foreign.unread(source.lines()) if not any(record.steps for record in records) else None
     ends = "the compressed data ends early; what came before it is read" if source.truncated else None
     for record in records:
@@ -204,10 +205,3 @@ def read_records_of_log(path: str | Path) -> tuple[str, list[Logged]]:
 
 _STEPS = "a training log: lines with the time of a step, or a rate"
 _EXPECTED = f"iteration lines of a known log dialect ({', '.join(registry.NAMES)})"
-
-
-def _refuse_unreadable(records: Iterable[Logged], path: str | Path) -> None:
-    for record in records:
-        if record.failure is not None and record.failure.kind == "unreadable":
-            place = f"line {record.failure.line}"
-            raise InputError([Problem(str(path), place, record.failure.text, "a whole JSON document")])

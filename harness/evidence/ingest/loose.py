@@ -35,6 +35,7 @@ from projector.workload.workload import Workload
 # The alternatives differ by 4 % (one MTP layer of DeepSeek-V3) to 33 % (recompute); printed figures by 0.5 % at most,
 # an early BigScience estimate by 3 to 4 %.
 _CLOSE = 0.05
+_MTP = ("other.mtp_num_layers", "other.args.mtp_num_layers", "arch.mtp_layers", "other.mtp_layers")
 
 
 def settle(record: Record, workload: Workload, measured: Measured) -> Workload:
@@ -42,21 +43,20 @@ def settle(record: Record, workload: Workload, measured: Measured) -> Workload:
 
     A framework trains multi-token prediction only when asked: without a statement or proof it is 0.
     """
-    mtp_open = workload.model.mtp_num_layers > 0 and not _mtp_stated(record)
+    said = any(key in record.values for key in _MTP) or "mtp" in record.text("model").lower()
+    mtp_open = workload.model.mtp_num_layers > 0 and not said
     options = _open_options(workload, mtp_open)
     proof = _closest(options, measured) if len(options) > 1 else None
+    if proof is None and mtp_open:
+        record.assume("mtp_num_layers=0 (not stated)")
+        return replace(workload, model=replace(workload.model, mtp_num_layers=0))
     if proof is None:
-        return _without_mtp(record, workload) if mtp_open else workload
+        return workload
     if proof.recipe != workload.recipe:
         record.assume("recompute_granularity=full (the printed TFLOP/s count it)")
     if proof.model != workload.model:
         record.assume(f"mtp_num_layers={proof.model.mtp_num_layers} (the printed TFLOP/s count them)")
     return proof
-
-
-def _mtp_stated(record: Record) -> bool:
-    keys = ("other.mtp_num_layers", "other.args.mtp_num_layers", "arch.mtp_layers", "other.mtp_layers")
-    return any(key in record.values for key in keys) or "mtp" in record.text("model").lower()
 
 
 def _open_options(workload: Workload, mtp_open: bool) -> list[Workload]:
@@ -78,11 +78,6 @@ def _closest(options: list[Workload], measured: Measured) -> Workload | None:
         return None
     best = min(range(len(options)), key=lambda i: off[i])
     return options[best] if off[best] < _CLOSE and max(off) - off[best] > 1e-6 else None
-
-
-def _without_mtp(record: Record, workload: Workload) -> Workload:
-    record.assume("mtp_num_layers=0 (not stated)")
-    return replace(workload, model=replace(workload.model, mtp_num_layers=0))
 
 
 _RELEASE = re.compile(r"megatron-?bridge\W*v?(\d+\.\d+)", re.IGNORECASE)

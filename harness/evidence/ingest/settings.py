@@ -83,21 +83,15 @@ def _read_arguments(record: Record, said: Said) -> None:
     for _, field, kind, key in sorted(stated):
         value = record.get(key)
         typed = _typed(field, kind, value)
-        if typed is None:
-            typed, rest = _without_bracket(field, kind, value)
-            record.leave(key, rest)
+        if typed is None:  # what a field can hold may stand before text in brackets
+            head, bracket, rest = str(value).partition("(")
+            typed = _typed(field, kind, head.strip()) if bracket else None
+            record.leave(key, str(value) if typed is None else f"({rest}")
         if typed is None:
             continue
         record.map(field, typed, plain_key(key))
         if field != "sync_free_stage" or typed != 0:  # 0 is how Primus spells "off"
             said.add(key, *(({}, {field: typed}) if kind == "otherwise" else ({field: typed}, {})))
-
-
-def _without_bracket(field: str, kind: str, value: object) -> tuple[object | None, str]:
-    """Splits a value that a field can hold from the text in brackets behind it."""
-    head, bracket, rest = str(value).partition("(")
-    typed = _typed(field, kind, head.strip()) if bracket else None
-    return (None, str(value)) if typed is None else (typed, f"({rest}")
 
 
 @cache

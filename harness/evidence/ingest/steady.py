@@ -121,7 +121,9 @@ def steady_state(
         if (reasons == 0).any():
             break
         reasons[reasons == lifted] = 0
-    drift = _drift(values[reasons == 0])
+    inside = values[reasons == 0]
+    half = len(inside) // 2
+    drift = float(np.median(inside[half:]) / np.median(inside[:half]) - 1) if len(inside) >= _LEAST_DRIFT else None
     _mark_outliers(values, reasons)
     numbers = iteration if iteration is not None else np.arange(1, len(values) + 1)
     return _result(values, reasons, numbers, drift)
@@ -152,11 +154,6 @@ def _mark_outliers(values: Floats, reasons: npt.NDArray[np.uint8]) -> None:
     far = (np.abs(values - middle) > _SPREADS * sigma) & (reasons == 0)
     if far.sum() <= _MOST_FAR * len(inside):
         _mark(reasons, far, _FAR)
-
-
-def _drift(values: Floats) -> float | None:
-    half = len(values) // 2
-    return float(np.median(values[half:]) / np.median(values[:half]) - 1) if len(values) >= _LEAST_DRIFT else None
 
 
 def _result(

@@ -7,6 +7,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from projector.errors import InputError, Problem
@@ -18,11 +19,12 @@ def read_text(path: Path) -> str:
     """Returns a file's text, unpacked where its name ends in ``.gz``. Raises :class:`InputError` when unreadable."""
     data = read_bytes(path, "an existing file")
     try:
-        return _decoded(_unpacked(data, path) if path.suffix == ".gz" else data)
-    except InputError:
-        raise
+        data = _unpacked(data, path) if path.suffix == ".gz" else data
     except (OSError, EOFError, zlib.error) as error:
         raise InputError([Problem(str(path), "", str(error), "a readable file")]) from None
+    # UTF-8, or the UTF-16 that spreadsheets export as "Unicode text", without a byte order mark
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
 
 
 def _unpacked(data: bytes, path: Path) -> bytes:
@@ -32,12 +34,6 @@ def _unpacked(data: bytes, path: Path) -> bytes:
     if len(content) > MOST_BYTES:
         raise InputError([Problem(str(path), "", "a larger table", f"at most {MOST_BYTES >> 20} MiB when unpacked")])
     return content
-
-
-def _decoded(data: bytes) -> str:
-    """Decodes UTF-8, or the UTF-16 that spreadsheets export as "Unicode text"; drops a byte order mark."""
-    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
 
 
 def read_yaml(path: Path) -> object:
@@ -54,7 +50,7 @@ def read_records(path: Path) -> list[object]:
     text = read_text(path)
     suffix = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
     if suffix in (".json", ".jsonl"):
-        data: object = _parse_json(text, path)
+        data: object = _parse_json(text, str(path))
     else:
         data = parse_yaml(text, str(path))
     if isinstance(data, dict):
@@ -70,19 +66,13 @@ def read_records(path: Path) -> list[object]:
     return data
 
 
-def _parse_json(text: str, path: Path) -> object:
+def _parse_json(text: str, where: str) -> object:
+    """Parses one document, or one record a line. Raises what stopped the text from being one document."""
     try:
-        return parse_json(text, str(path))
-    except InputError as error:
-        return _parse_json_lines(text, path, error)
-
-
-def _parse_json_lines(text: str, path: Path, error: InputError) -> object:
-    """Parses one record a line; ``error`` is what stopped the text from being one document."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    try:
-        if len(lines) > 1:
-            return [parse_json(line, str(path)) for line in lines]
+        return parse_json(text, where)
     except InputError:
-        pass
-    raise error
+        lines = [line for line in text.splitlines() if line.strip()]
+        with suppress(InputError):
+            if len(lines) > 1:
+                return [parse_json(line, where) for line in lines]
+        raise

@@ -51,6 +51,9 @@ def measured(
         if words := contradiction(step, tgs, gpus, tokens):
             record.refuse(words)
         record.map("step_seconds", f"{step:.6g}")
+    samples = record.integer("metrics.samples")
+    if samples is None:
+        samples = record.integer("other.step_count_in_log", "other.iterations")
     return Measured(
         step_seconds=step,
         tgs=tgs,
@@ -59,7 +62,7 @@ def measured(
         memory_kind=kind,
         # submissions log what their first rank allocated
         memory_rank=0 if framework == "mlperf" and kind == "allocated" else None,
-        samples=_sample_count(record),
+        samples=samples,
         rel_std=_relative_deviation(record, step),
         derived=tuple(derived),
     )
@@ -132,13 +135,6 @@ def _memory_of_share(record: Record) -> float | None:
             percent = record.positive(key)
             return round(percent / 100 * int(match[1]), 3) if percent else None
     return None
-
-
-def _sample_count(record: Record) -> int | None:
-    stated = record.integer("metrics.samples")
-    if stated is not None:
-        return stated
-    return record.integer("other.step_count_in_log", "other.iterations")
 
 
 def _relative_deviation(record: Record, step: float | None) -> float | None:

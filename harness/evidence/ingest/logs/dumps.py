@@ -60,16 +60,16 @@ class DottedDump:
         """Adds an argument that another line states."""
         self._extra.setdefault(name, value)
 
-    def take(self) -> Arguments | None:
-        """Returns the dump so far and starts anew; None for fewer lines than a dump has."""
+    def take(self) -> tuple[Arguments, ...]:
+        """Returns the dump so far and starts anew; none for fewer lines than a dump has."""
         if not self._found:
-            return None
+            return ()
         values, line, extra = self._found, self._line, self._extra
         self._found, self._extra, self._begun = {}, {}, False
         if len(values) < self._least:
-            return None
+            return ()
         missing = {name: value for name, value in extra.items() if values.get(name) in (None, "None")}
-        return Arguments({**values, **missing}, line, len(values))
+        return (Arguments({**values, **missing}, line, len(values)),)
 
 
 def renamed(found: Arguments, words: Mapping[str, str]) -> Arguments:
@@ -104,7 +104,8 @@ class KeyedDump:
                 self._others[match[1]] = match[2].strip()
         return known
 
-    def take(self) -> Arguments | None:
+    def take(self) -> tuple[Arguments, ...]:
+        """Returns the dump so far and starts anew; none for fewer keys than a dump has."""
         values, others, line, stated = self.found, self._others, self._line, self._stated
         self.found, self._others, self._line, self._stated = {}, {}, 0, 0
-        return Arguments(values, line, stated, tuple(others.items())) if len(values) >= self._least else None
+        return (Arguments(values, line, stated, tuple(others.items())),) if len(values) >= self._least else ()

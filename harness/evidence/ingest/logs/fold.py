@@ -142,7 +142,9 @@ class _Builder:
         if self.rows and columns["iteration"][-1] == step.iteration and columns["segment"][-1] == self._start:
             self.record.repeated += 1
             self.record.conflicts += abs(value / columns["value"][-1] - 1) > _SAME
-            self._pop()
+            self._pending |= columns["flags"][-1] & ~SKIPPED  # flags of events before the first print stay
+            for column in columns.values():  # the last print of a step counts
+                column.pop()
         figures = (_NOTHING if figure is None else figure for figure in (step.tokens_per_s, step.tflops, step.loss))
         flags = self._pending | (SKIPPED if step.skipped else 0)
         row = (step.iteration, value, *figures, batch if batch < 2**31 else 0, flags, self._start, self._conf)
@@ -170,12 +172,6 @@ class _Builder:
         if 0 < gib < 1e6:
             at = self._conf, self._start
             self._used[at] = _largest((self._used.get(at, {}), {kind: gib}))
-
-    def _pop(self) -> None:
-        """Drops the last row, so that the last print of a step counts; flags of events before the first print stay."""
-        self._pending |= self._columns["flags"][-1] & ~SKIPPED
-        for column in self._columns.values():
-            column.pop()
 
     def _check_order(self, iteration: int) -> None:
         """Begins a new start where a step number falls far behind the highest."""
@@ -224,10 +220,6 @@ class _Builder:
         elif isinstance(event, Kernels):
             record.kernels = event
 
-    def _first_alone(self) -> bool:
-        """Tells whether a run logged its first step alone: that step compiles, allocates and connects."""
-        return self.rows == 1 and self._columns["iteration"][0] in (0, 1) and not self._mean
-
     def by_start(self) -> dict[int, dict[str, float]]:
         """Returns the memory peaks under the last arguments, by start."""
         last = self._columns["config"][-1] if self.rows else self._conf
@@ -241,20 +233,17 @@ class _Builder:
                 timers[name] = (total + seconds, count + 1)
 
     def runs(self) -> list[Logged]:
-        record = self.finish()
-        return [record] if _is_own_trainer(record) else apart(record, self.by_start())
-
-    def finish(self) -> Logged:
-        record = self.record
-        if self._first_alone():
+        record, peaks = self.record, self.by_start()
+        # A first step alone compiles, allocates and connects
+        if self.rows == 1 and self._columns["iteration"][0] in (0, 1) and not self._mean:
             record.steady = False
             record.notes.append("the only step logged is the first of the run: warm-up, not its speed")
         record.basis = self._basis or record.basis
         for name, column in self._columns.items():
             setattr(record, name, np.asarray(column))
-        record.memory = _largest(self.by_start().values())
+        record.memory = _largest(peaks.values())
         _drop_repeated_prints(record)
-        return record
+        return [record] if _is_own_trainer(record) else apart(record, peaks)
 
 
 def _value(step: Step) -> tuple[str, float | None]:

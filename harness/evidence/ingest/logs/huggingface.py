@@ -106,8 +106,7 @@ def events(lines: Lines) -> Iterator[Event]:
         if steps and "framework" not in seen:
             seen.add("framework")
             yield Fact("framework", framework)
-            if (arguments := config.take()) is not None:
-                yield arguments
+            yield from config.take()
         yield from steps
         if "'memory" in line and (reserved := measure(_RESERVED.search(line))):
             yield Memory(reserved, "reserved")
@@ -125,8 +124,7 @@ def events(lines: Lines) -> Iterator[Event]:
                 bar.start(total)
         elif (event := shared(line, number, seen)) is not None:
             yield event
-    if (arguments := config.take()) is not None:
-        yield arguments
+    yield from config.take()
 
 
 def _since(index: int, total: int, now: float, bar: _Bar, number: int) -> list[Step]:
@@ -148,8 +146,7 @@ def _summary(line: str, number: int, bar: _Bar, config: KeyedDump) -> Iterator[E
     if bar.summaries > 1:
         yield Fact("run", f"run {bar.summaries}")
     yield Fact("framework", NAME)
-    if (arguments := config.take()) is not None:
-        yield arguments
+    yield from config.take()
     if steps is None or steps < _FEW:
         count = "a number of steps that it does not tell" if steps is None else f"{steps} steps, warm-up among them"
         yield Fact("note", f"no step time: only the runtime of the whole training ({seconds:.6g} s), of {count}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from harness.evidence.ingest.logs.events import Step
-from harness.evidence.ingest.logs.numbers import NUMBER, group, loss, measure, measured, whole
+from harness.evidence.ingest.logs.numbers import NUMBER, count, group, loss, measure, measured
 
 #: Behind a number: at a line's end it may be broken off.
 _GOES_ON = r"(?=\s{0,40}[^\s0-9.,])"
@@ -63,7 +63,9 @@ def has_time(line: str) -> bool:
 
 def step(line: str, number: int) -> Step | None:
     """Returns the step of a line; None for another line or one that was cut before its time."""
-    line = _usual_spelling(line)
+    if _KEYED in line:
+        for theirs, ours in _SPELLED:
+            line = line.replace(theirs, ours)
     elapsed = _ELAPSED.search(line)
     iteration = _ITERATION.search(line, 0, elapsed.start()) if elapsed else None
     if elapsed is None or iteration is None or not _whole_number(elapsed, line) or not (time := measured(elapsed[2])):
@@ -78,25 +80,14 @@ def step(line: str, number: int) -> Step | None:
         group(_TOKENS.search(line, rest)) if "tokens" in line else None,
         measure(_SAMPLES.search(line, rest)) if "samples per" in line else None,
         group(_TFLOPS.search(line, rest)) if "FLOP" in line else None,
-        _count(_BATCH.search(line, rest)),
+        count(_BATCH.search(line, rest)),
         gib,
         kind,
         ratio,
-        _count(_LENGTH.search(line, rest)) if "seq" in line else None,
+        count(_LENGTH.search(line, rest)) if "seq" in line else None,
         skipped is not None and skipped[1][0] != "0",
         loss(line),
     )
-
-
-def _usual_spelling(line: str) -> str:
-    if _KEYED in line:
-        for theirs, ours in _SPELLED:
-            line = line.replace(theirs, ours)
-    return line
-
-
-def _count(match: re.Match[str] | None) -> int | None:
-    return whole(match[1]) if match else None
 
 
 def _whole_number(elapsed: re.Match[str], line: str) -> bool:

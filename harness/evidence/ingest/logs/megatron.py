@@ -12,7 +12,7 @@ from harness.evidence.ingest.logs.dialect import WORDS
 from harness.evidence.ingest.logs.dumps import CONFIGURATION, DottedDump, KeyedDump, renamed
 from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Lines, Mark, Step, Timers
 from harness.evidence.ingest.logs.iteration_line import has_time, step
-from harness.evidence.ingest.logs.numbers import NUMBER, finite, group, measure, measured, whole
+from harness.evidence.ingest.logs.numbers import NUMBER, count, finite, group, measure, measured
 from harness.evidence.ingest.logs.shared_lines import shared
 from projector.intake.values import literal
 
@@ -32,13 +32,14 @@ def events(lines: Lines) -> Iterator[Event]:
     for number, line in lines:
         if has_time(line):
             if (logged_step := step(line, number)) is not None:
-                if (arguments := dump.take()) is not None:
-                    yield arguments
+                yield from dump.take()
                 if "world" not in seen:
                     yield from _first_line_facts(line, number, seen)
                 yield logged_step
         elif "time (ms)" in line:
-            yield from _timers(line)
+            times = ((match[1], measured(match[2])) for match in _TIMER.finditer(line, 0, 8000))
+            if known := {name: value / 1000 for name, value in times if value is not None}:
+                yield Timers(known)
         elif "..." in line:
             if (timer := _TIMER_LINE.search(line)) and (slowest := measured(timer[3])) is not None:
                 yield Timers({timer[1]: slowest / 1000})
@@ -46,8 +47,7 @@ def events(lines: Lines) -> Iterator[Event]:
                 yield event
         else:
             yield from _other_line(line, number, dump, seen)
-    if (arguments := dump.take()) is not None:
-        yield arguments
+    yield from dump.take()
 
 
 def _first_line_facts(line: str, number: int, seen: set[str]) -> Iterator[Event]:
@@ -60,22 +60,16 @@ def _first_line_facts(line: str, number: int, seen: set[str]) -> Iterator[Event]
         yield Fact("framework", "primus")
 
 
-def _timers(line: str) -> Iterator[Event]:
-    times = {match[1]: value for match in _TIMER.finditer(line, 0, 8000) if (value := measured(match[2])) is not None}
-    if times:
-        yield Timers({name: value / 1000 for name, value in times.items()})
-
-
 def _other_line(line: str, number: int, dump: DottedDump, seen: set[str]) -> Iterator[Event]:
     if "-- arguments --" in line:
         dump.begins()
     elif "-- end of arguments --" in line and not dump.ends():
         yield Fact("note", f"line {number}: the list of arguments begins before the log, and is not read")
-    elif "world size" in line and (world := _count(_WORLD, line)):
+    elif "world size" in line and (world := count(_WORLD.search(line))):
         dump.note("world_size", world)
         yield Fact("gpus", world)
         yield Mark.RESTART
-    elif "padded vocab" in line and (vocabulary := _count(_VOCABULARY, line)):
+    elif "padded vocab" in line and (vocabulary := count(_VOCABULARY.search(line))):
         yield Fact("vocab_size", vocabulary)
     elif "Sync-Free" in line and (stage := _SYNC_FREE.search(line)):
         dump.note("turbo_sync_free_moe_stage", int(stage[1]))
@@ -84,11 +78,6 @@ def _other_line(line: str, number: int, dump: DottedDump, seen: set[str]) -> Ite
     if "framework" not in seen and "rimus" in line:
         seen.add("framework")
         yield Fact("framework", "primus")
-
-
-def _count(pattern: re.Pattern[str], line: str) -> int | None:
-    match = pattern.search(line)
-    return whole(match[1]) if match else None
 
 
 _THROUGHPUT = re.compile(
@@ -114,7 +103,7 @@ def of_deepspeed(lines: Lines) -> Iterator[Event]:
         yield from _framework_once(event, seen)
         yield event
     if waiting and "megatron" not in seen:
-        if (printed := config.take()) is not None:
+        for printed in config.take():
             known = renamed(printed, WORDS["deepspeed"])
             yield known._replace(values={**known.values, "deepspeed": True})
         yield from _framework_once(waiting[0], seen)
@@ -182,13 +171,11 @@ def of_bridge(lines: Lines) -> Iterator[Event]:
             if not named:
                 named = True
                 yield Fact("framework", "megatron-bridge")
-            if (arguments := config.take()) is not None:
-                yield arguments
+            yield from config.take()
             if event.tflops is None and rate[0] is not None:
                 event, rate[0] = event._replace(tflops=rate[0]), None
         yield event
-    if (arguments := config.take()) is not None:
-        yield arguments
+    yield from config.take()
     if alone and not named:
         yield Fact("framework", "megatron-bridge")
         yield from alone
@@ -198,15 +185,13 @@ _SAID = re.compile(r"\.{0,3}(?:updated|default)$")
 
 
 def of_neox(lines: Lines) -> Iterator[Event]:
-    """Yields the events of GPT-NeoX: Megatron-LM's line behind ``samples/sec: …``, and a dump under GPT-NeoX's names."""
+    """Yields the events of GPT-NeoX: Megatron-LM's line behind ``samples/sec: …``, and a dump under GPT-NeoX's names,
+    which are replaced by Megatron-LM's. The world size of one that the launcher prints is none of the job's."""
     for event in events(lines):
-        yield _renamed_neox(event) if isinstance(event, Arguments) else event
-
-
-def _renamed_neox(dump: Arguments) -> Arguments:
-    """Renames the dump to Megatron-LM's names. The world size of one that the launcher prints is none of the job's."""
-    values = {name: _SAID.sub("", str(value)) for name, value in dump.values.items()}
-    return renamed(dump._replace(values=values), WORDS[NEOX])
+        if isinstance(event, Arguments):
+            values = {name: _SAID.sub("", str(value)) for name, value in event.values.items()}
+            event = renamed(event._replace(values=values), WORDS[NEOX])
+        yield event
 
 
 def configuration(found: Arguments) -> Mapping[str, object]:

@@ -143,7 +143,8 @@ class _Run:
             yield from self._read_stats(value, number)
         if now is not None:
             self.readings.progress.feed(key, numbers_of(entry.get("metadata")), now / 1000, number)
-        if key == "run_stop" and _aborted(entry.get("metadata")):
+        ended = entry.get("metadata")
+        if key == "run_stop" and isinstance(ended, Mapping) and ended.get("status") == "aborted":
             self.kept.append(Failure("error", "the run was aborted", number))
 
     def machines(self, facts: Iterator[Fact]) -> Iterator[Event]:
@@ -215,7 +216,3 @@ class _Run:
         yield from self._derived_steps()
         yield from self.arguments()
         yield from self.kept
-
-
-def _aborted(metadata: object) -> bool:
-    return isinstance(metadata, Mapping) and metadata.get("status") == "aborted"

@@ -55,9 +55,14 @@ def positive(value: object) -> float | None:
     return real(value, 0.0) or None
 
 
-def group(match: re.Match[str] | None, index: int = 1) -> float | None:
-    """Reads a group of a match as a number; None without a match."""
-    return finite(match[index]) if match else None
+def group(match: re.Match[str] | None) -> float | None:
+    """Reads the first group of a match as a number; None without a match."""
+    return finite(match[1]) if match else None
+
+
+def count(match: re.Match[str] | None) -> int | None:
+    """Reads the first group of a match as a count; None without a match."""
+    return whole(match[1]) if match else None
 
 
 def measure(match: re.Match[str] | None, index: int = 1) -> float | None:

@@ -243,11 +243,10 @@ def _gathered(stated: dict[str, object], dump: DottedDump, seen: set[str], numbe
     if "framework" not in seen:
         seen.add("framework")
         yield Fact("framework", NAME)
-    printed = dump.take()
     unread = tuple(("log", change) for change in str(stated.pop(_DONE_AS, "")).splitlines())
-    count = printed.stated if printed else len(stated)
-    if printed is not None:
-        known = renamed(printed, WORDS[NAME])
+    count = len(stated)
+    for printed in dump.take():
+        count, known = printed.stated, renamed(printed, WORDS[NAME])
         stated.update({k: v for k, v in known.values.items() if k not in stated})
         unread += known.unread
     if stated:

@@ -62,10 +62,8 @@ class Trainer:
 
     def arguments(self, number: int) -> Iterable[Arguments]:  # noqa: ARG002
         """Returns the settings since the last step, before the step on line ``number`` (0: at the end)."""
-        dump = self.config.take()
-        if dump is None:
-            return ()
-        return (dump._replace(values=_in_sequences(dump.values)) if "tokens" in self.of.words.values() else dump,)
+        in_tokens = "tokens" in self.of.words.values()
+        return [d._replace(values=_in_sequences(d.values)) if in_tokens else d for d in self.config.take()]
 
     def once(self, key: str) -> bool:
         """Returns whether this is the first time that ``key`` is asked for."""
@@ -89,7 +87,8 @@ class Trainer:
         """Yields the events of a log, in its order. Never raises for any text."""
         of, steps = self.of, tuple(self.of.step_patterns.items())
         heads = of.compiled(of.heads).search if of.heads else None
-        others = self._other_patterns()
+        patterns = {"checkpoint": of.checkpoint, "evaluation": of.evaluation, "gpus": of.gpus, **of.memory}
+        others = [(kind, of.compiled(pattern)) for kind, pattern in patterns.items() if pattern]
         for number, line in lines:
             if heads is not None and (head := heads(line)):
                 self.head = head["step"]
@@ -112,15 +111,9 @@ class Trainer:
                 yield common
         yield from self.arguments(0)
 
-    def _other_patterns(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
-        """Returns (kind of event, pattern) for the lines that have no step."""
-        of = self.of
-        patterns = {"checkpoint": of.checkpoint, "evaluation": of.evaluation, "gpus": of.gpus, **of.memory}
-        return tuple((name, of.compiled(pattern)) for name, pattern in patterns.items() if pattern)
-
 
 def _described_event(others: Iterable[tuple[str, re.Pattern[str]]], line: str) -> Event | None:
-    """Returns the event of a line without a step that its dialect describes."""
+    """Returns the event of a line without a step that its dialect describes by (kind of event, pattern)."""
     for name, pattern in others:
         if (match := pattern.search(line)) is None:
             continue
