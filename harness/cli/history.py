@@ -29,7 +29,10 @@ def command(args: argparse.Namespace) -> int:
     recorded = store.read(args.store, fit=args.fit)
     chosen = _chosen(series.series(recorded), args)
     if args.row:
-        report = view.row(chosen, _known(args, chosen), args.drift_tolerance, args.limit, _commits(chosen))
+        runs = sorted({row.run_id for s in chosen for version in s.versions for row in version.rows})
+        if args.row not in runs:
+            raise InputError([Problem(str(args.store), "--row", args.row, nearest(args.row, runs))])
+        report = view.row(chosen, args.row, args.drift_tolerance, args.limit, _commits(chosen))
     elif args.broken:
         report = view.broken(chosen, args.drift_tolerance, args.limit, _commits(chosen))
     else:
@@ -70,14 +73,6 @@ def _chosen(every: Sequence[Any], args: argparse.Namespace) -> list[Any]:
     ]
 
 
-def _known(args: argparse.Namespace, chosen: Sequence[Any]) -> str:
-    """Returns the run of ``--row``. Raises InputError with the nearest id where no version has it."""
-    runs = sorted({row.run_id for s in chosen for version in s.versions for row in version.rows})
-    if args.row not in runs:
-        raise InputError([Problem(str(args.store), "--row", args.row, nearest(args.row, runs))])
-    return str(args.row)
-
-
 def _commits(chosen: Sequence[Any]) -> dict[tuple[str, str], tuple[str, ...]]:
     """Returns the commits between consecutive versions, where this checkout holds them."""
     from itertools import pairwise
@@ -102,16 +97,12 @@ def _records(args: argparse.Namespace, chosen: Sequence[Any]) -> list[dict[str, 
                 plain = {f.name: getattr(c, f.name) for f in fields(c) if f.name not in ("since", "at", *head)}
                 records.append({**head, **plain, **_version(c.at), "version_before": c.since.label})
         elif args.row:
-            rows = ((v, r) for v in s.versions for r in v.rows if r.run_id == args.row)
-            records += [{**head, **_version(v.recording), **_stated(r, head)} for v, r in rows]
+            rows = ((v, r.to_mapping()) for v in s.versions for r in v.rows if r.run_id == args.row)
+            records += [{**head, **_version(v.recording), **row, **head} for v, row in rows]
         else:
             lines = zip(s.versions, figures(s.versions, tolerance), strict=True)
             records += [{**head, **_version(v.recording), **asdict(f)} for v, f in lines]
     return records
-
-
-def _stated(row: Any, head: dict[str, str]) -> dict[str, object]:
-    return {name: value for name, value in row.to_mapping().items() if name not in head}
 
 
 def _version(recording: Any) -> dict[str, object]:

@@ -36,6 +36,8 @@ def append(args: argparse.Namespace, suites: Sequence[Suite], evaluation: Evalua
     usual = asdict(DEFAULT)
     loose = "+".join(dict.fromkeys(path.name for path in args.runs))  # the source of rows without a suite
     named = {s.name: _contents(s.inputs) for s in suites}
+    folder = tables_dir()
+    tables = [(str(path.relative_to(folder)), path) for path in sorted(folder.rglob("*.csv"))] if folder else []
     recording = Recording(
         recorded=datetime.now(UTC).isoformat(timespec="microseconds"),
         version=__version__,
@@ -43,7 +45,7 @@ def append(args: argparse.Namespace, suites: Sequence[Suite], evaluation: Evalua
         mode=args.mode,
         suites={**named, **({loose: _contents(args.runs)} if loose else {})},
         settings={name: value for name, value in asdict(read_settings(args)).items() if value != usual[name]},
-        versions={**provenance.versions(), "kernel tables": hash_of(_tables(tables_dir()))},
+        versions={**provenance.versions(), "kernel tables": hash_of(tables)},
         **asdict(provenance.commit()),
     )
     rows = [files.rounded(row if row.suite else replace(row, suite=loose)) for row in evaluation.rows]
@@ -54,8 +56,3 @@ def _contents(paths: Iterable[Path]) -> str:
     from projector.io.code import hash_of
 
     return hash_of((path.name, path) for path in paths if path.is_file())
-
-
-def _tables(folder: Path | None) -> Iterable[tuple[str, Path]]:
-    paths = sorted(folder.rglob("*.csv")) if folder else ()
-    return ((str(path.relative_to(folder)), path) for path in paths if folder)

@@ -152,7 +152,9 @@ def _inputs(args: argparse.Namespace) -> _Inputs:
     or_none(problems, lambda: record.check(args))
     problems += folder_problems(args.out)
     problems += _two_of_one_id(suites, runs)
-    problems += [] if problems else _unknown(args.ids, suites, runs)
+    known = tuple(dict.fromkeys(run.id for run in (*(run for s in suites for run in s.runs), *runs)))
+    unknown = [name for name in args.ids if name not in known] if not problems else []
+    problems += [Problem("command line", "--id", name, nearest(name, known)) for name in unknown]
     raise_all(problems)
     if args.ids:
         suites = [replace(s, runs=_only(s.runs, args.ids), gate={}, plan=Plan()) for s in suites]
@@ -179,11 +181,6 @@ def _two_of_one_id(suites: Sequence[suite.Suite], runs: Sequence[MeasuredRun]) -
         if same != run:
             problems.append(Problem(where, run.id, "a duplicate id", f"an id that no other run of {origin} has"))
     return problems
-
-
-def _unknown(ids: Sequence[str], suites: Sequence[suite.Suite], runs: Sequence[MeasuredRun]) -> list[Problem]:
-    known = {run.id for s in suites for run in s.runs} | {run.id for run in runs}
-    return [Problem("command line", "--id", name, nearest(name, tuple(known))) for name in ids if name not in known]
 
 
 def _only(runs: Sequence[MeasuredRun], ids: Sequence[str]) -> tuple[MeasuredRun, ...]:

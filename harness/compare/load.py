@@ -26,9 +26,11 @@ from harness.evidence.physics import judge
 from harness.predictors.ours import Ours
 from projector.errors import NO_FILE, InputError, Problem, collecting_into, nearest, raise_all
 from projector.hardware import catalogue
+from projector.io.table import values
 from projector.workload import zoo
 
 MOST = 8  # most colours that readers can distinguish
+_STATED = "gpu gpus model=model_name global_batch_size seq_length"
 _NO_PROPERTY = frozenset(("other configuration", "other batch size", "warm-up"))  # cuts outside the steady run
 
 Known = Callable[[], Sequence[MeasuredRun]]
@@ -167,20 +169,10 @@ def _of_record(record: Logged, dialect: str, path: Path, context: Context, why: 
         capacity_gib=_capacity(stated.gpu),
         timers=timers_of(record),
         unprojected=f"the log does not say {missing}",
-        differs=_said(
-            gpu=stated.gpu,
-            gpus=stated.gpus,
-            model=stated.model_name,
-            global_batch_size=stated.global_batch_size,
-            seq_length=stated.seq_length,
-        ),
+        differs={name: str(value) for name, value in values(stated, _STATED).items() if value},
         status=record.failure.kind if record.failure is not None and state is None else "ok",
         notes=tuple(step_doubts(record, state)),
     )
-
-
-def _said(**values: object) -> dict[str, str]:
-    return {name: str(value) for name, value in values.items() if value}
 
 
 def _series(record: Logged, state: SteadyState | None, scale: float) -> Series | None:

@@ -55,7 +55,8 @@ def row(found: Sequence[Series], run_id: str, tolerance: float, limit: float | N
         if any(r is not None for _, r in rows):
             at = events(changed, run_id)
             shown = [{"version": v, "row": r, "change": at.get(v.recording.recorded, ())} for v, r in rows]
-            tables.append(tabled("row_versions", shown, title=series.title, changes=_changes))
+            words = lambda told: ", ".join(("memory " if c.metric == MEMORY else "") + c.kind for c in told)  # noqa: E731
+            tables.append(tabled("row_versions", shown, title=series.title, changes=words))
             lines += [f"{series.title}: {line}" for c in changed for line in (_sentence(c), *_commits_line(c, commits))]
     title = f"{run_id} over versions"
     return Report(title=title, lines=tuple(lines) or ("It never broke.",), tables=tuple(tables))
@@ -73,10 +74,6 @@ def broken(found: Sequence[Series], tolerance: float, limit: float | None, commi
             same = [c for c in lasting if (c.at.recorded, c.since.recorded) == (at, since)]
             lines += [f"{series.title}: {len(same)} rows at {_named(same[0].at)}", *_commits_line(same[0], commits)]
     return Report(title="Rows that are broken", lines=tuple(lines) or ("No row is broken.",), tables=tuple(tables))
-
-
-def _changes(told: Sequence[Change]) -> str:
-    return ", ".join(("memory " if c.metric == MEMORY else "") + c.kind for c in told)
 
 
 def _kind_and_reason(c: Change) -> str:

@@ -87,7 +87,10 @@ def calibrate(
     by_gpu = list(zip(chosen, fits, strict=True))
     if write:
         for name, fitted in by_gpu:
-            _write(name, kinds, {k: p for fit in fitted if fit.kept for k, p in fit.outcome.values.items()})
+            kept = {k: p for fit in fitted if fit.kept for k, p in fit.outcome.values.items()}
+            shared = {k: p for k, p in kept.items() if name in REFERENCE and is_shared(k)}
+            store(REFERENCE.get(name, name), shared, kinds)
+            store(name, {k: p for k, p in kept.items() if k not in shared}, kinds)
     return by_gpu
 
 
@@ -117,12 +120,6 @@ def measured_gpus() -> list[str]:
 def _fit_folder(name: str, kinds: Sequence[str]) -> list[Fitted]:
     folder = tables_dir()
     return fit_gpu(name, read(folder / name) if folder else (), kinds)
-
-
-def _write(name: str, kinds: Sequence[str], fitted: Mapping[str, Parameter]) -> None:
-    shared = {k: p for k, p in fitted.items() if name in REFERENCE and is_shared(k)}
-    store(REFERENCE.get(name, name), shared, kinds)
-    store(name, {k: p for k, p in fitted.items() if k not in shared}, kinds)
 
 
 def is_shared(key: str) -> bool:

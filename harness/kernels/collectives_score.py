@@ -127,14 +127,12 @@ def projected(record: CollectiveRecord, cluster: Cluster) -> float:
 def levels(found: Iterable[Figure]) -> tuple[Level, ...]:
     """Returns the median and worst absolute error by fabric and size class; thresholds are left out."""
     groups = grouped(((figure.fabric, figure.record.bytes >= LARGE), figure) for figure in _measured(found))
-    return tuple(_level(*key, figures) for key, figures in sorted(groups.items()))
-
-
-def _level(fabric: str, large: bool, figures: list[Figure]) -> Level:
-    errors, unknown = [abs(f.error) for f in figures], [f.strange_error for f in figures]
-    return Level(
-        fabric, large, len(figures), median(errors), max(errors), median(abs(e) for e in unknown), median(unknown)
-    )
+    found_levels = []
+    for key, figures in sorted(groups.items()):
+        errors, unknown = [abs(f.error) for f in figures], [f.strange_error for f in figures]
+        strange = (median(map(abs, unknown)), median(unknown))
+        found_levels.append(Level(*key, len(figures), median(errors), max(errors), *strange))
+    return tuple(found_levels)
 
 
 def held_out(found: Iterable[Figure]) -> dict[tuple[str, bool, str], float]:

@@ -85,11 +85,8 @@ def read_tests(paths: Iterable[Path], cluster: str = "") -> tuple[CollectiveReco
 def text(records: Iterable[CollectiveRecord]) -> str:
     """Returns one table, sorted by source, kind and size."""
     ordered = sorted(records, key=lambda r: (r.source, r.kind, r.gpus, r.algorithm, r.bytes, r.time_us))
-    return csv_file.text(COLUMNS, *([_cell(getattr(record, name)) for name in COLUMNS] for record in ordered))
-
-
-def _cell(value: object) -> object:
-    return f"{value:.10g}" if isinstance(value, float) else value
+    cells = ([getattr(record, name) for name in COLUMNS] for record in ordered)
+    return csv_file.text(COLUMNS, *([f"{v:.10g}" if isinstance(v, float) else v for v in row] for row in cells))
 
 
 def _record(cluster: str, row: Mapping[str, str]) -> CollectiveRecord:

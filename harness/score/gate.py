@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -142,13 +142,11 @@ def check(suite: str, rows: pd.DataFrame, gate: Mapping[str, Mapping[str, float]
             if name != SHRINK and (not unclear or name in _COUNTS):
                 checks.append(_check_threshold(suite, mode, name, limit, of))
             elif name != SHRINK:
-                checks.append(_inconclusive(_check_threshold(suite, mode, name, limit, clear), unclear))
+                line = _check_threshold(suite, mode, name, limit, clear)
+                detail = ", ".join(filter(None, (line.detail, f"disturbed: {', '.join(unclear)}")))
+                passed = line.passed or line.found is None
+                checks.append(replace(line, passed=passed, inconclusive=True, detail=detail))
     return checks
-
-
-def _inconclusive(check: Check, unclear: Sequence[str]) -> Check:
-    detail = f"{check.detail}{', ' if check.detail else ''}disturbed: {', '.join(unclear)}"
-    return replace(check, passed=check.passed or check.found is None, inconclusive=True, detail=detail)
 
 
 def _check_threshold(suite: str, mode: str, name: str, limit: float, of: Figures) -> Check:

@@ -69,17 +69,15 @@ def beside(found: Account, planned: Planned | None, share: Share) -> list[Beside
 
 def causes(rows: Sequence[Beside]) -> list[Beside]:
     """Returns the rows added up by cause: where the trace is slower first, or longest first where nothing was projected."""
-    by_cause = grouped((group_of(row.kind), row) for row in rows)
-    totals = [_sum(cause, by_cause[cause]) for cause in GROUPS if cause in by_cause]
+    by_cause = grouped((group_of(row.kind), astuple(row)[1:]) for row in rows)
+    totals = []
+    for cause in (cause for cause in GROUPS if cause in by_cause):
+        columns: Any = zip(*by_cause[cause], strict=True)
+        sums: Any = (None if column[0] is None else sum(column) for column in columns)
+        totals.append(Beside(cause, *sums))
     return sorted(totals, key=lambda row: -(row.exposed if row.excess is None else row.excess))
 
 
 def group_of(kind: str) -> str:
     head = kind.partition(":")[0]
     return next((cause for cause, kinds in GROUPS.items() if head in kinds), UNKNOWN)
-
-
-def _sum(cause: str, rows: Sequence[Beside]) -> Beside:
-    columns: Any = zip(*(astuple(row)[1:] for row in rows), strict=True)
-    values: Any = (None if column[0] is None else sum(column) for column in columns)
-    return Beside(cause, *values)

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from harness.trace.events import Floats, Kernels, Mark, Trace
+from harness.trace.events import Kernels, Mark, Trace
 from projector.dataclass import dataclass
 
 _MARKER = re.compile(r"^ProfilerStep#?\s?([0-9]{1,15})$")
@@ -59,7 +59,9 @@ class TracedPart:
 def steps(trace: Trace) -> list[TracedStep]:
     """Returns the steps that the profiler marked, in order, without the last where the file is cut."""
     markers = {m.name: (int(match[1]), m) for m in trace.marks if (match := _MARKER.match(m.name))}
-    launched = _launch_times(trace)
+    # When each kernel was launched, or began where its launch is not in the file
+    launched, calls = trace.kernels.start.copy(), trace.launches.of(trace.kernels)
+    launched[calls >= 0] = trace.launches.start[calls[calls >= 0]]
     kinds = trace.kernels.kinds()
     steps_with_optimizer = np.array([kind.kind == "optimizer" for kind in kinds], dtype=bool)
     computing = np.array([not kind.communicates and kind.kind != "copy" for kind in kinds], dtype=bool)
@@ -107,10 +109,3 @@ def _part(step: TracedStep, marked: list[TracedStep]) -> TracedPart:
         f"step {step.number} (of {len(marked)} marked)" if step.whole else f"step {step.number}, without an optimizer"
     )
     return TracedPart(step.kernels, step.start, end, step.whole, text)
-
-
-def _launch_times(trace: Trace) -> Floats:
-    """Returns when each kernel was launched, or began where its launch is not in the file."""
-    times, calls = trace.kernels.start.copy(), trace.launches.of(trace.kernels)
-    times[calls >= 0] = trace.launches.start[calls[calls >= 0]]
-    return times

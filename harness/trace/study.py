@@ -10,9 +10,9 @@ import numpy as np
 
 from harness.trace.account import Account, account
 from harness.trace.compare import Beside, beside, share_of
-from harness.trace.events import CollectiveCall, Kernels, Launches, Trace
+from harness.trace.events import Kernels, Launches, Trace
 from harness.trace.idle import idle
-from harness.trace.names import UNKNOWN, Named
+from harness.trace.names import UNKNOWN
 from harness.trace.owners import BACKWARD, WEIGHT, Owner, owners
 from harness.trace.projected import Planned, Share, planned
 from harness.trace.reader import read
@@ -52,9 +52,11 @@ def exchanges(parts: Sequence[Kernels]) -> tuple[Exchange, ...]:
     """Returns the exchanges of the first of ``parts`` (one a rank, the same step), the longest first. Messages of
     several ranks are matched by their number where torch wrote one, else by their order in the group."""
     first, *others = [list(_messages(part)) for part in parts]
-    fastest = _fastest(first, others)
-    alike = grouped((key, (own, min(own, least))) for (key, _, own), least in zip(first, fastest, strict=True))
-    sums = [Exchange(*key, len(times), *map(sum, zip(*times, strict=True))) for key, times in alike.items()]
+    # The fastest of each message: among ranks, or where there is one, of those of its kind
+    named = 1 if others else 0
+    times = grouped((message[named], message[2]) for messages in (others or [first]) for message in messages)
+    alike = grouped((m[0], (m[2], min([m[2], *times.get(m[named], ())]))) for m in first)
+    sums = [Exchange(*key, len(both), *map(sum, zip(*both, strict=True))) for key, both in alike.items()]
     return tuple(sorted(sums, key=lambda exchange: (-exchange.seconds, exchange.op)))
 
 
@@ -65,26 +67,12 @@ def _messages(part: Kernels) -> Iterator[tuple[Key, tuple[object, ...], float]]:
     for at, (name, seconds) in enumerate(zip(part.name.tolist(), part.seconds.tolist(), strict=True)):
         kind, message = names[name], part.messages.get(at)
         if kind.communicates:
-            key = _key(kind, message)
+            key: Key = (kind.op or kind.provider, kind.kind, 0, 0, "")
+            if message is not None:
+                key = (message.op, message.group, message.ranks, message.elements, message.dtype)
             number = seen[key] = seen.get(key, -1) + 1
             sequence = number if message is None or message.sequence is None else ("#", message.sequence)
             yield key, (key, sequence), seconds
-
-
-def _key(kind: Named, message: CollectiveCall | None) -> Key:
-    if message is None:
-        return kind.op or kind.provider, kind.kind, 0, 0, ""
-    return message.op, message.group, message.ranks, message.elements, message.dtype
-
-
-def _fastest(
-    own: Sequence[tuple[Key, tuple[object, ...], float]],
-    others: Sequence[Sequence[tuple[Key, tuple[object, ...], float]]],
-) -> list[float]:
-    """Returns the seconds of the fastest of each message: among ranks, or where there is one, of those of its kind."""
-    named = 1 if others else 0
-    times = grouped((message[named], message[2]) for messages in (others or [own]) for message in messages)
-    return [min([message[2], *times.get(message[named], ())]) for message in own]
 
 
 def as_kernels(trace: Trace) -> Trace:
@@ -169,7 +157,9 @@ def study(paths: Sequence[Path], step: int | None = None, case: tuple[Workload, 
     seconds = account(part)
     notes = list(_notes(trace, part, who, len(traces)))
     plan = share = None
-    if case is not None and _trains(part, who):
+    passes = (kind.way for kind in part.kernels.kinds())
+    trains = part.whole or "backward" in passes or any(owner.phase in (BACKWARD, WEIGHT) for owner in who)
+    if case is not None and trains:
         notes += _device_note(trace, case[1])
         plan = planned(*case, layers_only=not part.whole)
         share = share_of(part, plan)
@@ -215,11 +205,6 @@ def _same_run(traces: Sequence[Trace]) -> None:
         if trace.rank is not None and trace.rank in ranks[:at]
     ]
     raise_all(problems)
-
-
-def _trains(part: TracedPart, who: Sequence[Owner]) -> bool:
-    backward = any(kind.way == "backward" for kind in part.kernels.kinds())
-    return part.whole or backward or any(owner.phase in (BACKWARD, WEIGHT) for owner in who)
 
 
 def _notes(trace: Trace, part: TracedPart, who: Sequence[Owner], ranks: int) -> list[str]:
