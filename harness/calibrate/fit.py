@@ -90,12 +90,15 @@ def prior(rows: Sequence[Observation], start: Prior | None = None) -> Prior:
     rows = thinned(rows)
     facts, y = [row.facts for row in rows], np.array([row.log_ratio for row in rows])
     terms = list(dict.fromkeys(term for run in facts for term, _ in run.effects))
-    starts = [start] if start else [_first_prior(terms, *deviations) for deviations in _STARTS]
+    starts = (
+        [start]
+        if start
+        else [
+            Prior(deviations={name: by_source if name.endswith("source") else shared for name in terms})
+            for shared, by_source in _STARTS
+        ]
+    )
     return min((_maximise(facts, y, terms, begin) for begin in starts), key=lambda result: result[0])[1]
-
-
-def _first_prior(terms: Sequence[str], shared: float, by_source: float) -> Prior:
-    return Prior(deviations={name: by_source if name.endswith("source") else shared for name in terms})
 
 
 def _maximise(facts: Sequence[Facts], y: Array, terms: Sequence[str], start: Prior) -> tuple[float, Prior]:

@@ -11,15 +11,18 @@ from projector.workload.structure import to_mapping
 
 def facts_of(run: MeasuredRun) -> RunFacts:
     """Returns the facts of one run; a GPU outside the catalogue has no architecture and no vendor."""
-    arch, vendor = _arch_and_vendor(run.gpu)
+    from projector.frameworks.flops import flops_per_token
+    from projector.hardware import catalogue
+
+    gpu = catalogue.gpu(run.gpu) if catalogue.knows_gpu(run.gpu) else None
     m = run.measured
     recipe = to_mapping(run.recipe) if run.recipe else {}
     return RunFacts(
         run_id=run.id,
         source=run.source.title,
         source_kind=run.source.kind,
-        arch=arch,
-        vendor=vendor,
+        arch=gpu.arch if gpu else "",
+        vendor=gpu.vendor if gpu else "",
         framework_version=run.stack.version,
         memory_kind=m.memory_kind,
         measured_status=m.status if (m.status != "ok" or m.tgs or m.peak_memory_gib) else "",
@@ -28,25 +31,8 @@ def facts_of(run: MeasuredRun) -> RunFacts:
         rel_std=m.rel_std,
         differs=_configuration(run, recipe),
         switches=("version", *(key for key in run.switches if key not in recipe)),
-        flops_per_token=_flops(run),
+        flops_per_token=flops_per_token(run.workload, "megatron-2026-05") if run.model and run.recipe else None,
     )
-
-
-def _flops(run: MeasuredRun) -> float | None:
-    from projector.frameworks.flops import flops_per_token
-
-    if run.model is None or run.recipe is None:
-        return None
-    return flops_per_token(run.workload, "megatron-2026-05")
-
-
-def _arch_and_vendor(gpu: str) -> tuple[str, str]:
-    from projector.hardware import catalogue
-
-    if not catalogue.knows_gpu(gpu):
-        return "", ""
-    known = catalogue.gpu(gpu)
-    return known.arch, known.vendor
 
 
 def _configuration(run: MeasuredRun, recipe: Mapping[str, object]) -> dict[str, str]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 from math import lcm
 from pathlib import Path
 
+from harness.predictors.ours import cluster_of
 from harness.report.markdown import table_lines
 from harness.report.spec import tabled
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
-from projector.hardware import catalogue
 from projector.hardware.types import Cluster
 from projector.intake import primus
 from projector.intake.detect import kind_of
@@ -65,7 +64,10 @@ def lines(folder: Path, files: Sequence[Path], gpu: str | None = None) -> Iterat
         backend = _backend(path)
         try:
             loaded = primus.load(path, env={})
-            cluster = _cluster(loaded.cluster or gpu, path)
+            if (place := loaded.cluster or gpu) is None:
+                expected = "a GPU: in the folder's name, the platform, or with --gpu"
+                raise InputError([Problem(str(path), "cluster", "nothing", expected)])
+            cluster = cluster_of(place, "", None)
             projection = project(loaded.workload(_gpus(loaded, cluster)), cluster)
         except Unsupported as error:
             yield Line(backend=backend, file=name, reason=str(error))
@@ -100,18 +102,6 @@ def _backend(path: Path) -> str:
     return "megatron"
 
 
-@cache
-def _named(name: str) -> Cluster:
-    return catalogue.cluster(name)
-
-
-def _cluster(name: str | None, path: Path) -> Cluster:
-    if name is None:
-        expected = "a GPU: in the folder's name, the platform, or with --gpu"
-        raise InputError([Problem(str(path), "cluster", "nothing", expected)])
-    return _named(name)
-
-
 def _gpus(loaded: Loaded, cluster: Cluster) -> int:
     """Returns the GPUs of the fewest whole hosts that hold the parallel groups, as the command line chooses them."""
     recipe = loaded.recipe
@@ -131,7 +121,12 @@ def markdown(made: Sequence[Line]) -> str:
     backends = sorted({line.backend for line in made})
     counted = Counter(line.reason for line in made if line.reason and not line.wrong)
     refused = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
-    totals = [_total(name, [line for line in made if name in ("all", line.backend)]) for name in (*backends, "all")]
+    totals = []
+    for name in (*backends, "all"):
+        of = [line for line in made if name in ("all", line.backend)]
+        done, wrong = [line for line in of if not line.reason], sum(line.wrong for line in of)
+        fits = sum(line.verdict == "fits" for line in done)
+        totals.append((name, len(of), len(done), fits, len(of) - len(done) - wrong, wrong))
     parts = ["# Experiments as they are shipped", "", *_INTRODUCTION, "", *table_lines(tabled("inputs", totals)), ""]
     parts += [*table_lines(tabled("inputs_refused", refused)), ""]
     for backend in backends:
@@ -149,9 +144,3 @@ _INTRODUCTION = (
     "as it stands (`python -m projector performance --config FILE`): presets from beside it, the GPU of its folder, the",
     "fewest whole hosts that hold its parallel groups. Memory is what the fullest device is expected to show.",
 )
-
-
-def _total(name: str, of: Sequence[Line]) -> tuple[str | int, ...]:
-    projected, wrong = [line for line in of if not line.reason], sum(line.wrong for line in of)
-    fits = sum(line.verdict == "fits" for line in projected)
-    return (name, len(of), len(projected), fits, len(of) - len(projected) - wrong, wrong)

@@ -4,6 +4,7 @@ used."""
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 _TASKS, _STAT = Path("/proc/self/task"), Path("/proc/stat")
@@ -15,11 +16,9 @@ def waited() -> float:
     not say. Linux: ``/proc/<pid>/task/<tid>/schedstat``, second figure, nanoseconds (kernel documentation, sched-stats).
     """
     total = 0
-    try:
+    with suppress(OSError, ValueError, IndexError):
         for task in _TASKS.iterdir():
             total += int((task / "schedstat").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return total / 1e9
     return total / 1e9
 
 

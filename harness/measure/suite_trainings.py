@@ -25,7 +25,6 @@ from projector.errors import InputError, NoMeasurement, Unsupported
 
 if TYPE_CHECKING:
     from harness.evidence.suite import Suite
-from harness.measure.launch import Host
 
 _LARGEST = {"cuda": 8192, "cpu": 1024}  # edge of the largest product; on a CPU a probe takes seconds
 _SAMPLES, _MOST = 5, 0.2  # runs of one kernel, and seconds that they may take
@@ -33,7 +32,7 @@ _MESSAGE = 16 * 2**20  # bytes of the largest collective
 NAME = "here"
 
 
-def described(here: Host, threads: int, folder: Path, told: Callable[[str], None]) -> Path:
+def described(here: launch.Host, threads: int, folder: Path, told: Callable[[str], None]) -> Path:
     """Returns the cluster file of this machine in ``folder``, made by a probe with ``threads`` (CPU) unless it is there.
     Raises :class:`projector.errors.InputError` where the device cannot be timed."""
     path = folder / f"{NAME}.cluster.yaml"
@@ -43,7 +42,7 @@ def described(here: Host, threads: int, folder: Path, told: Callable[[str], None
     return path
 
 
-def _probe(here: Host, threads: int, folder: Path) -> None:
+def _probe(here: launch.Host, threads: int, folder: Path) -> None:
     from projector.benchmark import collectives, fabric
     from projector.benchmark.device import open_device
     from projector.benchmark.entry import entry

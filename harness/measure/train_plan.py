@@ -14,7 +14,6 @@ import numpy as np
 from harness.contracts.runs import MeasuredRun
 from harness.evidence import run_text
 from harness.evidence.ingest import command
-from harness.evidence.ingest.report import LogRun
 from harness.measure import launch, log
 from harness.measure.launch import TakenTurn, in_order
 from harness.measure.spec import TRACE, Job, Plan
@@ -67,7 +66,8 @@ def train(
         rounds = [Path(scratch) / str(number + 1) for number in range(plan.repeat)]
         for round_folder in rounds:
             round_folder.mkdir()
-        for jobs in _by_processes(plan.jobs):
+        by_size = grouped((job.workload.gpus, job) for job in plan.jobs)
+        for _, jobs in sorted(by_size.items()):  # jobs of one number of processes start these once for all of them
             turns = [*in_order(jobs, plan.repeat, timed)]
             results = launch.run(turns, plan, machine, Path(scratch), told)
             taken += [
@@ -84,12 +84,6 @@ def train(
     return done
 
 
-def _by_processes(jobs: Iterable[Job]) -> list[tuple[Job, ...]]:
-    """Returns jobs of one number of processes together: these start once for all of them."""
-    by_size = grouped((job.workload.gpus, job) for job in jobs)
-    return [tuple(by_size[size]) for size in sorted(by_size)]
-
-
 def _joined(job: Job, rounds: Iterable[Path], folder: Path) -> Path:
     """Writes one log of all repetitions: each starts as a restarted training does, with its own header."""
     path = folder / f"{job.id}.log"
@@ -104,35 +98,19 @@ def _trained(job: Job, path: Path, taken: tuple[TakenTurn, ...]) -> Trained:
     if state is None:
         reason = "no step but was disturbed by other work"
         raise InputError([Problem(str(path), "steps", reason, "a quieter machine, or more --steps")])
+    strategy = {"strategy": job.strategy} if job.strategy else {}
+    steady, starts, values = state.reasons == 0, read.record.segment, read.record.value
+    last_start = path.read_text(encoding="utf-8").rpartition("end of arguments")[2]  # its steps, disturbed or not
     return Trained(
         job=job,
-        run=_named(read.run, job),
+        run=replace(read.run, group=job.group, switches={**read.run.switches, **strategy}),
         path=path,
-        rounds=_rounds(read),
+        rounds=tuple(float(np.median(values[steady & (starts == start)])) for start in np.unique(starts[steady])),
         low=state.low,
         high=state.high,
-        losses=_losses(path),
+        losses=tuple(map(float, _LOSS.findall(last_start))),
         taken=taken,
     )
-
-
-def _named(run: MeasuredRun, job: Job) -> MeasuredRun:
-    """Puts a run under the job's group, with its strategy where it has one."""
-    strategy = {"strategy": job.strategy} if job.strategy else {}
-    return replace(run, group=job.group, switches={**run.switches, **strategy})
-
-
-def _losses(path: Path) -> tuple[float, ...]:
-    """Returns the losses of every step of the last start, disturbed or not."""
-    last = path.read_text(encoding="utf-8").rpartition("end of arguments")[2]
-    return tuple(float(word) for word in _LOSS.findall(last))
-
-
-def _rounds(read: LogRun) -> tuple[float, ...]:
-    """Returns the median of the kept steps of each start, in seconds."""
-    assert read.state is not None
-    steady, starts = read.state.reasons == 0, read.record.segment
-    return tuple(float(np.median(read.record.value[steady & (starts == start)])) for start in np.unique(starts[steady]))
 
 
 def write(done: Iterable[Trained], folder: Path) -> None:

@@ -57,7 +57,11 @@ def _take_turn(turn: Turn, folder: Path, profile: Profile | None, device: Device
     else:
         place = folder / str(turn.number)
         traced = place / TRACE.format(job=turn.job.id, rank=rank)
-        _train(turn.job, device, place / f"{turn.job.id}.log" if rank == 0 else None, profile, traced)
+        steps = [*_steps(turn.job, device, profile, traced)]
+        if rank == 0:
+            memory = None if device.type == "cpu" else _memory()
+            lines = [*log.head(turn.job, _facts(device)), *log.body(turn.job, steps, memory)]
+            log.save(place / f"{turn.job.id}.log", lines)
     took = time.perf_counter() - began
     lost, others = (seconds / took for seconds in _since(before, device))
     if timings is not None:
@@ -85,14 +89,6 @@ def _over_ranks(seconds: float, device: Device, how: Any) -> float:
     if dist.get_world_size() > 1:
         dist.all_reduce(word, how)
     return float(word)
-
-
-def _train(job: Job, device: Device, path: Path | None, profile: Profile | None, traced: Path) -> None:
-    """Trains; ``path``: where the log goes, None on ranks that write none; ``traced``: where a trace goes."""
-    steps = [*_steps(job, device, profile, traced)]
-    if path is not None:
-        memory = None if device.type == "cpu" else _memory()
-        log.save(path, [*log.head(job, _facts(device)), *log.body(job, steps, memory)])
 
 
 def _steps(job: Job, device: Device, profile: Profile | None, traced: Path) -> Iterator[TrainedStep]:

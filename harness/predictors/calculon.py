@@ -76,9 +76,6 @@ def _folder() -> Path:
     return folder
 
 
-__all__ = ["NAME", "Calculon"]
-
-
 @dataclass(frozen=True)
 class Calculon(Guarded):
     """Calculon as a predictor. Raises :class:`InputError` when made where Calculon is not installed or has other inputs."""
@@ -97,7 +94,9 @@ class Calculon(Guarded):
         try:
             stats = peer.refused(NAME, lambda: _stats(*stated))
         except tool()[0].Error as error:
-            return _unfit(str(error))
+            if str(error).startswith("Mem tier"):  # Calculon gives no time then
+                return Prediction(status="out-of-memory", reason=f"{NAME}: {error}")
+            raise Unsupported(f"refused by {NAME}: {error}") from None
         return Prediction(
             status="ok",
             step_seconds=stats["total_time"],
@@ -106,13 +105,6 @@ class Calculon(Guarded):
             breakdown=_breakdown(stats),
             assumed=(*resolved.assumed, *described, *inputs.simplified(work)),
         )
-
-
-def _unfit(message: str) -> Prediction:
-    """Returns out of memory, for which Calculon gives no time, or raises for another rejected configuration."""
-    if message.startswith("Mem tier"):
-        return Prediction(status="out-of-memory", reason=f"{NAME}: {message}")
-    raise Unsupported(f"refused by {NAME}: {message}")
 
 
 def _breakdown(stats: dict[str, Any]) -> dict[str, float]:

@@ -66,7 +66,7 @@ def application(work: Workload) -> dict[str, int]:
 def execution(work: Workload, gpus_per_node: int) -> dict[str, Any]:
     """Returns the execution description of the recipe. Ranks are laid out tensor, data, pipeline (Megatron-LM's order):
     a group that does not fit into a node is on the second network tier."""
-    recipe, dp = work.recipe, work.dp
+    model, recipe, dp = work.model, work.recipe, work.dp
     recompute = _RECOMPUTE[peer.recompute_mode(work) or "none"]
     sequence_parallel = recipe.tp > 1 and bool(recipe.sequence_parallel)
     return {
@@ -81,7 +81,7 @@ def execution(work: Workload, gpus_per_node: int) -> dict[str, Any]:
         "microbatch_size": recipe.micro_batch_size,
         "datatype": "float16",  # its files have no bfloat16, which is as wide and as fast
         "fused_activation": bool(recipe.bias_activation_fusion),
-        "attention_type": "multiquery" if _one_group(work) else "multihead",
+        "attention_type": "multiquery" if model.num_query_groups == 1 < model.num_attention_heads else "multihead",
         "activation_recompute": recompute,
         "pipeline_interleaving": recipe.vpp if recipe.pp > 1 else 1,
         "optimizer_sharding": dp > 1 and recipe.data_parallel_sharding == "optim",
@@ -95,10 +95,6 @@ def execution(work: Workload, gpus_per_node: int) -> dict[str, Any]:
         "optimizer_offload": bool(recipe.optimizer_cpu_offload),
         "training": True,
     }
-
-
-def _one_group(work: Workload) -> bool:
-    return work.model.num_query_groups == 1 < work.model.num_attention_heads
 
 
 def system(cluster: Cluster, its_file: Callable[[str], Mapping[str, Any]]) -> tuple[Mapping[str, Any], tuple[str, ...]]:

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
@@ -25,7 +26,6 @@ from harness.predictors.protocol import Guarded
 from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.hardware.types import Cluster
-from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 NAME = "llm-analysis"
@@ -59,7 +59,7 @@ class LlmAnalysis(Guarded):
     def project(self, run: MeasuredRun) -> Prediction:
         resolved, cluster = peer.state(run)
         work = resolved.workload
-        peer.stated_refusal(NAME, _limits(work))
+        peer.stated_refusal(NAME, chain(peer.limits(work), peer.plain_limits(work)))
         tool = _package()
         with _quiet():
             gpu, described = _gpu(tool, cluster, work.recipe.precision)
@@ -67,12 +67,6 @@ class LlmAnalysis(Guarded):
         needed, seconds = stats["(weight+op_state+grad+act)_memory_per_gpu"], stats["latency_per_iter"]
         assumed = (*resolved.assumed, *described, *_simplified(work))
         return peer.told(NAME, seconds, needed, needed + stats["memory_left_per_gpu"], {"compute_s": seconds}, assumed)
-
-
-def _limits(work: Workload) -> Iterator[str]:
-    """Yields reasons to refuse, beyond those of both peers: settings for which it has neither an argument nor a field."""
-    yield from peer.limits(work)
-    yield from peer.plain_limits(work)
 
 
 def _simplified(work: Workload) -> tuple[str, ...]:
@@ -107,6 +101,9 @@ def _gpu(tool: ModuleType, cluster: Cluster, precision: str) -> tuple[Any, tuple
 def _training(tool: ModuleType, gpu: Any, work: Workload) -> dict[str, Any]:
     """Returns the package's summary of one training step."""
     model, recipe = work.model, work.recipe
+    sharding = recipe.data_parallel_sharding or "no_shard"
+    if sharding not in _ZERO:
+        raise Unsupported(f"{NAME} has no {sharding} sharding")
     analysis = tool.LLMAnalysis(
         tool.ModelConfig(
             name=model.name,
@@ -130,17 +127,10 @@ def _training(tool: ModuleType, gpu: Any, work: Workload) -> dict[str, Any]:
         global_batch_size=recipe.global_batch_size,
         seq_len=recipe.seq_length,
         activation_recomputation=tool.ActivationRecomputation[_RECOMPUTE[peer.recompute_mode(work)]],
-        ds_zero=tool.DSZeRO[_zero(recipe)],
+        ds_zero=tool.DSZeRO[_ZERO[sharding]],
         mlp_gated_linear_units=model.gated_linear_unit,
     )
     return summary
-
-
-def _zero(recipe: Recipe) -> str:
-    sharding = recipe.data_parallel_sharding or "no_shard"
-    if sharding not in _ZERO:
-        raise Unsupported(f"{NAME} has no {sharding} sharding")
-    return _ZERO[sharding]
 
 
 @cache

@@ -116,6 +116,7 @@ def plain_limits(work: Workload) -> Iterator[str]:
 def limits(work: Workload) -> Iterator[str]:
     """Yields the settings that neither calculon nor llm-analysis has, in words that follow "has no"."""
     model, recipe = work.model, work.recipe
+    size, instances = recipe.data_parallel_shard_size, recipe.num_distributed_optimizer_instances or 1
     reasons = {
         "experts in its step time": model.moe is not None,
         "multi-head latent attention": model.mla is not None,
@@ -124,20 +125,17 @@ def limits(work: Workload) -> Iterator[str]:
         "low-rank adapters": recipe.lora is not None,
         "context parallelism": recipe.cp > 1,
         f"{recipe.precision} training": recipe.precision not in ("bf16", "fp16"),
-        "hybrid sharding": _hybrid(work),
+        "hybrid sharding": (size is not None and size != work.dp * recipe.cp) or instances > 1,
         "activation offload of single layers": bool(recipe.cpu_offloading_num_layers),
         "uneven pipeline stages": _uneven_stages(recipe),
     }
     yield from (reason for reason, holds in reasons.items() if holds)
     if recompute_mode(work) is None:
-        yield _partial_recompute(recipe)
+        selective = recipe.recompute_granularity == "selective"
+        what = ", ".join(recipe.recompute_modules or ()) if selective else "some layers only"
+        yield f"recompute of {what}"
     if recipe.pp > 1 and recipe.pipeline_schedule not in (None, "1f1b", "interleaved"):
         yield f"{recipe.pipeline_schedule} schedule"
-
-
-def _hybrid(work: Workload) -> bool:
-    size, recipe = work.recipe.data_parallel_shard_size, work.recipe
-    return (size is not None and size != work.dp * recipe.cp) or (recipe.num_distributed_optimizer_instances or 1) > 1
 
 
 def _uneven_stages(recipe: Recipe) -> bool:
@@ -157,17 +155,7 @@ def recompute_mode(work: Workload) -> str | None:
     granularity = recipe.recompute_granularity or "none"
     if granularity == "selective":
         return "attention" if recipe.recompute_modules in (None, ("core_attn",)) else None
-    return None if granularity == "full" and _partial(work) else granularity
-
-
-def _partial_recompute(recipe: Recipe) -> str:
-    if recipe.recompute_granularity == "selective":
-        return f"recompute of {', '.join(recipe.recompute_modules or ())}"
-    return "recompute of some layers only"
-
-
-def _partial(work: Workload) -> bool:
-    recipe = work.recipe
     per_chunk = work.model.num_layers / (recipe.pp * recipe.vpp)
     too_few = recipe.recompute_method == "block" and (recipe.recompute_num_layers or 0) < per_chunk
-    return too_few or recipe.recompute_layer_ids is not None
+    partial = too_few or recipe.recompute_layer_ids is not None
+    return None if granularity == "full" and partial else granularity

@@ -59,14 +59,10 @@ def guarded(run: MeasuredRun, call: Callable[[], Prediction]) -> Prediction:
     except InputError as wrong:
         return Prediction(status="invalid", reason="; ".join(str(p).removeprefix(": ") for p in wrong.problems))
     except Exception as bug:
-        return Prediction(status="unsupported", reason=_internal(bug))
+        last, message = traceback.extract_tb(bug.__traceback__)[-1], " ".join(str(bug).split())
+        where = f"{Path(last.filename).name}:{last.lineno}"
+        return Prediction(status="unsupported", reason=f"{INTERNAL}: {type(bug).__name__}: {message} ({where})")
     return replace(prediction, seconds_to_project=time.perf_counter() - start)
-
-
-def _internal(bug: Exception) -> str:
-    last = traceback.extract_tb(bug.__traceback__)[-1]
-    message = " ".join(str(bug).split())
-    return f"{INTERNAL}: {type(bug).__name__}: {message} ({Path(last.filename).name}:{last.lineno})"
 
 
 def refused(run: MeasuredRun) -> Prediction | None:

@@ -153,7 +153,8 @@ def candidates(strategy: str, shape: Shape, gpus: int, global_batch_size: int, d
             if others % pp or shape.depth % pp or global_batch_size % (others // pp):
                 continue
             dp = others // pp
-            sizes = [c for c in _divisors(global_batch_size // dp) if c * shape.l % _shards(strategy, tp, tp2) == 0]
+            shards = tp2 if strategy == "2d" else tp * tp2
+            sizes = [c for c in _divisors(global_batch_size // dp) if c * shape.l % shards == 0]
             for panels in _panels(strategy, tp, tp2, shape.e):
                 for placed in _placements(tp, tp2, dp, pp, domain):
                     yield from ((Config(dp, tp, pp, mbs, tp2, panels), placed) for mbs in sizes)
@@ -170,10 +171,6 @@ def _tensor(strategy: str, shape: Shape, gpus: int) -> Iterator[tuple[int, int]]
             for tp2 in _divisors(gpus // tp):
                 if shape.l // tp2 >= _NARROWEST and (strategy == "2d-seqp" or shape.e % tp2 == 0):
                     yield tp, tp2
-
-
-def _shards(strategy: str, tp: int, tp2: int) -> int:
-    return tp2 if strategy == "2d" else tp * tp2
 
 
 def _panels(strategy: str, tp: int, tp2: int, e: int) -> Iterable[int]:
