@@ -112,11 +112,6 @@ def drift(lost: int = 0, broken: int = 0) -> Drift:
     )  # fmt: skip
 
 
-def test_an_annotation_is_one_escaped_line() -> None:
-    made = str(Annotation("error", "a: b, 5 %", "50 % of\r\nthem: a, b"))
-    assert made == "::error title=a%3A b%2C 5 %25::50 %25 of%0D%0Athem: a, b"
-
-
 @given(st.text(), st.text())
 def test_a_runner_reads_back_what_was_written(title: str, message: str) -> None:
     line = str(Annotation("warning", title, message))

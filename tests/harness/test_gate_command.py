@@ -204,35 +204,6 @@ def test_junit_fails_where_the_command_does(
     assert again == int("<failure" in (tmp_path / "out" / "k.xml").read_text())
 
 
-def without(runs: Runs, name: str) -> Runs:
-    return {key: run for key, run in runs.items() if key != name}
-
-
-def times(runs: Runs, name: str, key: str, factor: float) -> Runs:
-    return changed(runs, name, **{key: factor * runs[name]["measured"][key]})
-
-
-def swapped(runs: Runs) -> Runs:
-    step = {name: run["measured"]["step_seconds"] for name, run in runs.items() if run["group"] == "dense"}
-    first, last = min(step, key=lambda name: step[name]), max(step, key=lambda name: step[name])
-    return changed(changed(runs, first, step_seconds=step[last]), last, step_seconds=step[first])
-
-
-@pytest.mark.parametrize(
-    ("damage", "limits", "line"),
-    [
-        (lambda runs: without(runs, "dense-b"), {"min_rows"}, "min_rows: 4, required >= 5 (of 4 rows)"),
-        (swapped, {"kendall_tau", "top1_regret"}, ""),
-        (lambda runs: times(runs, "moe-b", "step_seconds", 1.5), {"mape", "worst", "uncalibrated_mape"}, "(moe-b)"),
-        (lambda runs: times(runs, "moe-a", "peak_memory_gib", 0.5), {"memory_mape"}, ""),
-    ],
-)
-def test_damage_fails(truth: Runs, call: Call, damage: Callable[[Runs], Runs], limits: set[str], line: str) -> None:
-    code, text = call(damage(truth), gate={name: GATE[name] for name in (*limits, "coverage")})
-    assert (code, failures(text)) == (1, limits)
-    assert [each for each in text.splitlines() if each.startswith("FAIL tight simulate") and each.endswith(line)]
-
-
 def test_a_row_that_leaves_the_suite_blocks_unless_it_may(truth: Runs, call: Call) -> None:
     assert call(truth, gate=LOOSE, out="before")[0] == 0
     rest = {name: run for name, run in truth.items() if name != "moe-b"}

@@ -1,6 +1,5 @@
 """Reports: the same rows back from disk, and every renderer on rows that try to break it."""
 
-import csv
 import io
 import json
 from html.parser import HTMLParser
@@ -10,11 +9,9 @@ import pytest
 from asked import put, says
 
 from harness.contracts import frame
-from harness.contracts.results import COLUMNS
 from harness.evaluation.evaluate import Evaluation
 from harness.report import files, html, markdown, plot, plot_post, provenance, terminal, view
 from harness.report.table import Report
-from harness.score import gate
 from projector.io.files import write_whole
 
 NASTY = "<b>|*_`[red]"
@@ -43,27 +40,6 @@ def test_rows_come_back_from_disk(evaluation: Evaluation, tmp_path) -> None:
     assert files.read(tmp_path) == saved(evaluation)
     assert files.read(tmp_path / "results.json") == saved(evaluation)
     assert json.loads((tmp_path / "results.json").read_text())["schema_version"] == files.SCHEMA_VERSION
-
-
-def test_csv_has_the_contract_columns_and_empty_cells(evaluation: Evaluation) -> None:
-    head, *rows = csv.reader(files.csv_text(evaluation.rows).splitlines())
-    assert tuple(head) == COLUMNS
-    assert len(rows) == len(evaluation.rows)
-    refused = dict(zip(head, rows[12], strict=True))
-    assert (refused["run_id"], refused["status"], refused["error"]) == ("c", "unsupported", "")
-
-
-def test_the_report_shows_figures_and_refusals(evaluation: Evaluation, capsys) -> None:
-    checks = gate.check("s", evaluation.frame, {"simulate": {"mape": 0.01}})
-    report = view.build(evaluation, checks, "T")
-    titles = [t.title for t in report.tables]
-    assert titles[0] == "Throughput error"
-    says(titles, *(f"simulate: {what}" for what in ("by GPU", "by model", "ranking inside groups", "refusals")))
-    terminal.show(report)
-    text = capsys.readouterr().out
-    assert "\x1b" not in text
-    assert NASTY in text
-    assert "FAIL s simulate mape: 0.045, required <= 0.01" in text
 
 
 class _Tags(HTMLParser):
@@ -113,15 +89,6 @@ def test_rich_output_keeps_brackets(evaluation: Evaluation) -> None:
     screen = Screen()
     terminal.show(Report(title="[red]", gate=("FAIL [x]",), tables=view.build(evaluation).tables), screen)
     says(screen.getvalue(), "[red]", "FAIL [x]")
-
-
-def test_plots_are_png_and_reproducible(make_row) -> None:
-    rows = frame.of([make_row(f"r{i}", 10.0**i, 10.0**i * 1.2, gpu=f"gpu{i % 5}") for i in range(1, 6)])
-    for draw in (plot_post.hero, plot_post.models):
-        first, second = (plot.png(draw(rows)) for _ in range(2))
-        assert first.startswith(b"\x89PNG")
-        assert first == second
-        assert draw(frame.of([make_row("x", 1, None)])) is None
 
 
 def test_a_png_has_the_colours_that_matplotlib_saves(make_row) -> None:

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.contracts.results import Row
+from harness.contracts.results import Row, RunFacts
 from harness.history.changes import changes, standing
 from harness.history.series import Series, figures, series
 from harness.history.store import Recorded, Recording
+from tests.harness import plain_rows
 from tests.harness.history.conftest import recording_of
 
 Versions = Callable[..., tuple[Recorded, ...]]
@@ -104,8 +105,9 @@ ERRORS = st.lists(st.floats(-0.9, 3.0), min_size=1, max_size=12)
 @given(ERRORS, st.floats(0.01, 0.5))
 def test_laws(errors: list[float], tolerance: float) -> None:
     """No step is larger than the tolerance without a change; what stands is worse now than it was before."""
-    rows = [_row(e) for e in errors]
-    recorded = tuple(Recorded(recording=recording_of(i + 1), rows=(r,), facts=_facts()) for i, r in enumerate(rows))
+    facts = {"a": RunFacts(run_id="a")}
+    rows = [plain_rows.row("a", 1.0, 1 + error) for error in errors]
+    recorded = tuple(Recorded(recording=recording_of(i + 1), rows=(r,), facts=facts) for i, r in enumerate(rows))
     found = only(recorded)
     told: Mapping[str, str] = {c.at.subject: c.kind for c in changes(found, tolerance)}
     for i in range(1, len(errors)):
@@ -113,19 +115,6 @@ def test_laws(errors: list[float], tolerance: float) -> None:
             assert told[f"change {i + 1}"] == "broke"
     for c in standing(changes(found, tolerance), tolerance):
         assert abs(errors[-1]) - abs(c.before or 0.0) > tolerance
-
-
-def _row(error: float) -> Row:
-    return Row(
-        run_id="a", suite="s", group="", gpu="g", gpus=8, model="m", family="f", precision="bf16", framework="w",
-        predictor="simulate", fit="heldout", status="ok", measured_tgs=1.0, projected_tgs=1 + error, error=error,
-    )  # fmt: skip
-
-
-def _facts() -> Any:
-    from harness.contracts.results import RunFacts
-
-    return {"a": RunFacts(run_id="a")}
 
 
 def test_the_label_says_which_code_it_was(recording: Callable[..., Recording]) -> None:

@@ -109,13 +109,6 @@ def test_a_row_with_a_problem_may_lack_model_and_recipe(tmp_path: Path) -> None:
         _ = run.workload
 
 
-def test_the_checked_in_runs_are_many_and_small(root: Path) -> None:
-    runs = dataset.read(root / "measured" / "runs")
-    assert len(runs) > 1000
-    assert sum(not run.problem for run in runs) > 900
-    assert max(path.stat().st_size for path in (root / "measured" / "runs").glob("*.yaml")) < 400_000
-
-
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.night)])
 def test_the_checked_in_runs_are_those_of_the_corpus(root: Path, shared: Path, whole: bool) -> None:
     from harness.evidence.ingest.command import ingest

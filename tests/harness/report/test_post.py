@@ -26,7 +26,7 @@ POST: dict[str, Callable[..., Any]] = {
 DETAILS = {
     draw.__name__: lambda rows, _=None, draw=draw: draw(rows, "t")
     for draw in (plot_details.errors_by_parallelism, plot_details.memory, plot_details.steps)
-}
+} | {"models": plot_post.models}
 DRAW = POST | DETAILS
 
 
@@ -154,7 +154,7 @@ def test_runs_of_an_order_are_named_and_wrong_ones_dashed() -> None:
 
 def test_nothing_to_draw_is_no_plot() -> None:
     rows = some(("x", 1.0, None))
-    assert [draw(rows) for draw in DRAW.values()] == [None] * 7
+    assert [draw(rows) for draw in DRAW.values()] == [None] * 8
 
 
 # The article
