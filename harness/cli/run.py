@@ -162,14 +162,12 @@ def _inputs(args: argparse.Namespace) -> _Inputs:
     if args.strategy:
         measured = [*(run for s in suites for run in s.runs), *runs]
         ids = [run.id for run in selection.chosen(measured, args.strategy)] if measured else []
-        suites = [replace(s, runs=_only(s.runs, ids), gate={}, plan=_split(s, args.strategy)) for s in suites]
+        plans = [by_strategy(s.plan, args.strategy, str(s.path)) if s.plan.jobs else Plan() for s in suites]
+        suites = [
+            replace(s, runs=_only(s.runs, ids), gate={}, plan=plan) for s, plan in zip(suites, plans, strict=True)
+        ]
         runs = list(_only(runs, ids))
     return _Inputs(tools=tools, suites=tuple(suites), runs=tuple(runs), earlier=earlier)
-
-
-def _split(of: suite.Suite, strategies: Sequence[str]) -> Plan:
-    """Returns the trainings of a suite, each split as each of ``strategies`` splits it."""
-    return by_strategy(of.plan, strategies, str(of.path)) if of.plan.jobs else Plan()
 
 
 def _two_of_one_id(suites: Sequence[suite.Suite], runs: Sequence[MeasuredRun]) -> list[Problem]:

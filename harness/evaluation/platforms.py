@@ -210,7 +210,10 @@ def alike(rows: Iterable[Rated]) -> list[Alike]:
                 end += 1
             together = ordered[start : end + 1]
             if len({_layout(row) for row in together}) > 1:
-                groups.append(_alike(together))
+                projected = [row.projected for row in together if row.projected]
+                told = max(projected) / min(projected) - 1.0 if len(projected) == len(together) else None
+                spread = together[-1].tgs / together[0].tgs - 1.0
+                groups.append(Alike(rows=tuple(together), spread=spread, projected=told))
             start = end + 1
     return groups
 
@@ -225,12 +228,6 @@ def _layout(row: Rated) -> tuple[object, ...]:
     recipe = row.run.recipe
     sizes = tuple(getattr(recipe, name) for name in _LAYOUT) if recipe else ()
     return (row.run.switches.get("strategy"), *sizes)
-
-
-def _alike(rows: Sequence[Rated]) -> Alike:
-    projected = [row.projected for row in rows if row.projected]
-    spread = max(projected) / min(projected) - 1.0 if len(projected) == len(rows) else None
-    return Alike(rows=tuple(rows), spread=rows[-1].tgs / rows[0].tgs - 1.0, projected=spread)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,11 +35,9 @@ def contradiction(step_seconds: float, tgs: float, gpus: int, tokens: int) -> st
 
 def _rounding(*figures: float) -> float:
     """Returns the relative error that rounding to the printed digits may have made, summed over all ``figures``."""
-    return sum(0.5 * 10.0 ** -_decimals(f"{value:.6g}") / value for value in figures)
-
-
-def _decimals(text: str) -> int:
-    return 0 if "e" in text else len(text.partition(".")[2])
+    texts = [f"{value:.6g}" for value in figures]
+    decimals = [0 if "e" in text else len(text.partition(".")[2]) for text in texts]
+    return sum(0.5 * 10.0**-digits / value for digits, value in zip(decimals, figures, strict=True))
 
 
 _USUAL_MFU = (0.02, 0.75)

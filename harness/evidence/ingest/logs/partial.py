@@ -110,13 +110,9 @@ def steady_median(values: npt.NDArray[np.float32], state: SteadyState) -> float 
 
 def missing_of(why: InputError | None, gpu: str, gpus: int | None) -> tuple[str, ...]:
     """Returns the names of what is not stated: the keys of ``why``, the GPU and the number of GPUs."""
-    named = [_plain_key(problem.key) for problem in why.problems] if why is not None else []
+    named = [re.sub(r"^(line \d+: )?(recipe\.)?", "", problem.key) for problem in why.problems] if why else []
     unstated = [name for name, value in (("gpu", gpu), ("gpus", gpus)) if not value]
     return tuple(dict.fromkeys((*named, *unstated)))
-
-
-def _plain_key(key: str) -> str:
-    return re.sub(r"^(line \d+: )?(recipe\.)?", "", key)
 
 
 def flag_for(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
