@@ -18,7 +18,7 @@ def command(args: argparse.Namespace) -> int:
     from harness import predictors
     from harness.evaluation import first_look
     from harness.evidence.runs_of import runs_of_all
-    from harness.report import files, provenance, view_first_look
+    from harness.report import files, provenance, view_sources
 
     before = first_look.read(args.out)
     seen = {look.run_id for look in before}
@@ -30,5 +30,5 @@ def command(args: argparse.Namespace) -> int:
         looks = first_look.look(due, predictors.load(("simulate",))[0], revision, advance)
     if looks:
         first_look.append(args.out, looks)
-    say(args, view_first_look.build([*before, *looks]), written=str(args.out) if looks else "")
+    say(args, view_sources.first_looks([*before, *looks]), written=str(args.out) if looks else "")
     return 0

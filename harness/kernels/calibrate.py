@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import yaml
 
-from harness.kernels import attention_sets, sets
+from harness.kernels import sets
 from harness.kernels.fit import Outcome, Set, fit
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
@@ -43,7 +43,7 @@ FEW, WORST = 12, 0.2  # a fit of fewer rows than FEW with a held-out error above
 
 KINDS: dict[str, Callable[[Sequence[Measured]], list[Set]]] = {
     "gemm": sets.gemm,
-    "attention": attention_sets.sets,
+    "attention": sets.attention,
     "grouped": sets.grouped,
     "stream": sets.stream,
 }

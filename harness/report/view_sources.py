@@ -1,16 +1,18 @@
-"""The report on sources: the error that a new one should expect, each judged as if it had never been seen, and at the
-first look."""
+"""The reports on first looks, and on sources: the error that a new one should expect, each judged as if it had never been
+seen, and at the first look."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from harness.calibrate.held_out import JudgedRow
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.evaluation.first_look import Look
-from harness.report import view_first_look, view_posterior
+from harness.report import view_posterior, view_rows
 from harness.report.spec import SPECS, table, tabled, values
 from harness.report.table import Report, Table, percent
 from harness.score import accuracy
@@ -49,7 +51,7 @@ def sentence(held: pd.DataFrame) -> str:
 def _at_first_look(looks: Sequence[Look]) -> tuple[str, ...]:
     if not looks:
         return ()
-    runs, mean, median, _, inside, _ = view_first_look.figures(looks)
+    runs, mean, median, _, inside, _ = _figures(looks)
     return (
         f"At the first look, before anything was changed for them, {runs} runs of"
         f" {len({look.publisher for look in looks})} sources were off by {percent(median)} on the median and"
@@ -63,12 +65,45 @@ def _then_and_now(held: pd.DataFrame, looks: Sequence[Look]) -> Table:
     of = values(now, "publisher")
     then = grouped((look.publisher, look) for look in looks)
     ordered = sorted(then.items(), key=lambda item: (-len(item[1]), item[0]))
-    lines = [(name, *view_first_look.figures(group)[:5], *_now(now[of == name])) for name, group in ordered]
+    lines = [(name, *_figures(group)[:5], *_now(now[of == name])) for name, group in ordered]
     if looks:
-        lines.append(("all", *view_first_look.figures(looks)[:5], *_now(now)))
+        lines.append(("all", *_figures(looks)[:5], *_now(now)))
     return tabled("then_and_now", lines)
 
 
 def _now(rows: pd.DataFrame) -> tuple[float | None, ...]:
     of, inside = accuracy.summarise(rows), accuracy.coverage(rows)
     return (of.compared, of.mape, of.median, of.bias, inside.inside if inside else None)
+
+
+def first_looks(looks: Sequence[Look]) -> Report:
+    """Returns the report on first looks by publisher, framework and GPU, apart from those that their sources doubt."""
+    sound = [look for look in looks if not look.doubt]
+    tables = (
+        _by("By source", "source", sound, lambda look: look.publisher),
+        _by("By framework", "framework", sound, lambda look: look.framework),
+        _by("By GPU", "GPU", sound, lambda look: look.gpu),
+        view_rows.doubted(look for look in looks if look.doubt),
+    )
+    title = f"First projection of {len(sound)} runs of {len({look.publisher for look in sound})} sources"
+    return Report.of(title, tables)
+
+
+def _by(title: str, word: str, looks: Sequence[Look], key: Callable[[Look], str]) -> Table:
+    names = sorted({key(look) for look in looks})
+    rows = [(name, *_figures([look for look in looks if key(look) == name])) for name in names]
+    rows += [("all", *_figures(looks))] if looks else []
+    return tabled("first_looks", rows, title=title, word=word)
+
+
+def _figures(looks: Sequence[Look]) -> tuple[float | None, ...]:
+    """Returns the number of looks, mean and median |error|, bias, share inside, mean |error| of the expected rate."""
+    errors = np.array([look.error for look in looks])
+    inside = [look.inside for look in looks if look.inside is not None]
+    middle = [abs(look.expected / look.measured - 1.0) for look in looks if look.expected is not None]
+    size = np.abs(errors)
+    return (len(looks), _mean(size), float(np.median(size)), _mean(errors), _mean(inside), _mean(middle))
+
+
+def _mean(values: Sequence[float] | np.ndarray) -> float | None:
+    return float(np.mean(values)) if len(values) else None

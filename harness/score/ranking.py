@@ -114,9 +114,9 @@ def _tau(x: Signs, y: Signs) -> float | None:
     return float(np.sum(x.astype(int) * y)) / scale if scale else 0.0
 
 
-def agreement(measured: ArrayLike, projected: ArrayLike, noise: ArrayLike = NOISE) -> tuple[float | None, int]:
+def agreement(measured: ArrayLike, projected: ArrayLike) -> tuple[float | None, int]:
     """Returns the share of measurably different pairs projected in order (a projected tie is half), and their number."""
-    return _agreement(_signs(measured, noise), _signs(projected, SAME))
+    return _agreement(_signs(measured, NOISE), _signs(projected, SAME))
 
 
 def _agreement(x: Signs, y: Signs) -> tuple[float | None, int]:
@@ -142,11 +142,11 @@ def place(measured: ArrayLike, projected: ArrayLike) -> float:
     return float(ahead + (tied + 1) / 2)
 
 
-def recall(measured: ArrayLike, projected: ArrayLike, first: int = _FIRST, noise: float = NOISE) -> float:
-    """Returns the share of the projected ``first`` that measure among the ``first``, or within ``noise`` of them."""
+def recall(measured: ArrayLike, projected: ArrayLike) -> float:
+    """Returns the share of the projected first three that measure among the first three, or within noise of them."""
     m, p = np.asarray(measured, dtype=float), np.asarray(projected, dtype=float)
-    least = np.sort(m)[-first] / (1.0 + noise)
-    return float((m[np.argsort(-p, kind="stable")[:first]] >= least).mean())
+    least = np.sort(m)[-_FIRST] / (1.0 + NOISE)
+    return float((m[np.argsort(-p, kind="stable")[:_FIRST]] >= least).mean())
 
 
 def group_rankings(rows: pd.DataFrame) -> list[GroupRanking]:

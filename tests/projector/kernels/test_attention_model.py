@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.kernels.attention_sets import sets
+from harness.kernels import sets
 from projector.hardware import catalogue, efficiency
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
@@ -237,12 +237,12 @@ def row(family: str, seq: int, heads: int = 16, condition: str = "published", **
 
 
 def stems(family: str, rows: list[Measured]) -> list[str]:
-    return [key.split(".")[2] for one in sets(rows) if one.family == family for key in one.keys]
+    return [key.split(".")[2] for one in sets.attention(rows) if one.family == family for key in one.keys]
 
 
 def test_a_family_comes_before_those_that_resemble_it() -> None:
     rows = [row(family, seq) for family in ("aiter", "aiter_a16", "asm", "opus") for seq in (512, 1024, 2048)]
-    assert next(one.family for one in sets(rows)) == "aiter"
+    assert next(one.family for one in sets.attention(rows)) == "aiter"
 
 
 def test_rows_carry_what_they_can_tell() -> None:
@@ -259,7 +259,7 @@ def test_rows_carry_what_they_can_tell() -> None:
 def test_unequal_head_dimensions_are_another_kernel_where_nothing_explains_them() -> None:
     def titles(family: str) -> list[str]:
         rows = [row(family, 1024 * n, head_dim_qk=d) for n in range(1, 4) for d in (128, 192)]
-        return [one.title for one in sets(rows)]
+        return [one.title for one in sets.attention(rows)]
 
     assert [t.endswith("d192") for t in titles("cudnn")] == [False, True]
     assert len(titles("fa2")) == len(titles("opus")) == 1  # operand fetch explains it; scaled from another family
@@ -270,7 +270,7 @@ def test_priors_lie_inside_their_bounds_and_are_few() -> None:
     rows = [
         row(f, 512 * n, head_dim_qk=d, head_dim_v=d) for f in ("fa2", "fa3", "aiter") for n in (1, 2, 8) for d in dims
     ]
-    for one in sets(rows):
+    for one in sets.attention(rows):
         assert len(one.keys) <= 6
         assert all(low <= prior <= high and low < high for prior, low, high in one.keys.values())
 
