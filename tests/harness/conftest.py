@@ -1,13 +1,16 @@
 """Synthetic rows and a tiny suite, for the tests of the harness."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness import disk_cache
 from harness.contracts import frame
 from harness.contracts.results import Row, RunFacts
+from harness.predictors import ours
+from projector.io import code
 from tests.harness import plain_rows
 
 SUITE = """\
@@ -76,6 +79,22 @@ def six_families(tmp_path) -> Path:
         )
     )
     return path
+
+
+def anew() -> None:
+    """As a new process begins: nothing is remembered but on disk."""
+    for each in (disk_cache._folder, disk_cache._code_unchanged, ours._projected):
+        each.cache_clear()
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> Iterator[Path]:
+    """The folder of a cache on disk that is empty."""
+    monkeypatch.setenv("PROJECTOR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(disk_cache, "_BEGAN", code.changed() + 1.0)
+    anew()
+    yield tmp_path / "cache"
+    anew()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import importlib
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,28 +15,14 @@ from harness.evaluation import evaluate
 from harness.evaluation.evaluate import Selected
 from harness.evidence import dataset
 from harness.predictors.constant_mfu import ConstantMfu
-from harness.predictors.ours import Ours, _projected, cluster_of
+from harness.predictors.ours import Ours, cluster_of
 from projector.errors import Unsupported
 from projector.io import code
 from projector.kernels.settings import Settings
 from projector.kernels.tables import digest
+from tests.harness.conftest import anew
 
 projection = importlib.import_module("projector.projection")
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch) -> Iterator[Path]:
-    monkeypatch.setenv("PROJECTOR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(disk_cache, "_BEGAN", code.changed() + 1.0)
-    _anew()
-    yield tmp_path / "cache"
-    _anew()
-
-
-def _anew() -> None:
-    """As a new process begins."""
-    for each in (disk_cache._folder, disk_cache._code_unchanged, _projected):
-        each.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +47,10 @@ def test_the_same_to_the_last_bit_and_projected_once(cache: Path, runs: list[Mea
     disk_cache.switch_off()  # undone by the fixture
     plain = evaluate.evaluate(selected, tools)
     monkeypatch.setenv("PROJECTOR_CACHE", str(cache))
-    _anew()
+    anew()
     first = evaluate.evaluate(selected, tools)
     assert _files(cache)
-    _anew()
+    anew()
     monkeypatch.setattr(projection, "project", lambda *_, **__: pytest.fail("projected again"))
     again = evaluate.evaluate(selected, tools)
 
@@ -99,7 +84,7 @@ def test_whatever_a_prediction_depends_on_gives_another(cache: Path, runs: list[
     same = replace(run, id="other", notes="n", measured=replace(measured, step_seconds=1e9))
     assert tool.content(same) == contents[0], "no figure that is scored"
     made = [each.predict(one) for each, one in variants]
-    _anew()
+    anew()
     assert [each.recalled(one) for each, one in variants] == made
 
 
@@ -156,7 +141,7 @@ def test_code_that_changes_under_a_process_is_not_what_it_ran(
     disk_cache._code_unchanged.cache_clear()
     tool.predict(run)  # the folder of the old code is known, and a file is newer than this process
     assert _files(cache) == []
-    _anew()
+    anew()
     assert disk_cache._folder() is None
 
 

@@ -29,12 +29,6 @@ def test_a_flag_says_what_the_log_does_not() -> None:
     refusal(runs_of, LOGS / "megatron_a.log", read_context(None, "mi300x", 16), match="16, as --gpus")
 
 
-@pytest.mark.parametrize("flag", [("--gpu", "mi999"), ("--framework", "nemox")])
-def test_an_unknown_name_is_refused_with_the_nearest(flag: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ingest", str(LOGS / "torchtitan.log"), *flag]) == 2
-    assert flag[1] in capsys.readouterr().err
-
-
 def test_flags_that_no_log_takes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "strict.yaml").write_text(to_yaml([only(LOGS / "megatron_a.log", SAID)]))
     refusal(runs_of_all, [tmp_path / "strict.yaml"], SAID, match="no log")

@@ -22,12 +22,8 @@ from tests import workloads
 TABLES = ROOT / "measured" / "kernels"
 
 
-def harness(*arguments: str, cwd: Path = ROOT) -> command_line.Done:
-    return command_line.run("harness", *arguments, cwd=cwd, env={"COLUMNS": "120"})
-
-
 def written(folder: Path, *arguments: str) -> tuple[command_line.Done, dict[str, bytes]]:
-    done = harness("kernels", *arguments, "--out", str(folder))
+    done = command_line.run("harness", "kernels", *arguments, "--out", folder, env={"COLUMNS": "120"})
     assert done.returncode == 0, done.stderr
     return done, {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
@@ -66,25 +62,19 @@ def test_an_unseen_table_says_that_its_shipped_column_is_held_out(tmp_path: Path
 
 
 def test_nothing_to_model_is_no_error(shared: Path) -> None:
-    done = harness("kernels", str(shared / "kernels" / "collectives.csv"))
-    assert done.returncode == 0
-    assert "no row can be modelled, 178 were left out" in done.stdout
+    said = command_line.told("harness", "kernels", shared / "kernels" / "collectives.csv")
+    assert "no row can be modelled, 178 were left out" in said
 
 
 @pytest.mark.parametrize(("arguments", "words"), tabled("refusals", "kernels_command"))
 def test_wrong_input_ends_with_2_and_says_all(arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
-    done = harness(*arguments)
-    assert done.returncode == 2
-    assert all(word in done.stderr for word in words), done.stderr
-    assert "Traceback" not in done.stderr
+    says(command_line.refused("harness", *arguments), *words)
 
 
 def test_constants_are_fitted_without_writing(root: Path) -> None:
     folder = root / "projector" / "hardware" / "efficiency"
     before = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
-    done = harness("calibrate", "--kernels", "h800", "--dry-run")
-    assert done.returncode == 0, done.stderr
-    says(done.stdout, "nothing is written", "grouped")
+    says(command_line.told("harness", "calibrate", "--kernels", "h800", "--dry-run"), "nothing is written", "grouped")
     assert before == {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
 
 
@@ -92,10 +82,8 @@ def test_families_without_constants_of_their_own_are_named(tmp_path: Path) -> No
     path = put(
         tmp_path / "mine.csv", "gpu,dtype,op,m,n,k,library,time_us\nMI300X,bf16,gemm,4096,8192,8192,My Library,1500\n"
     )
-    done = harness("kernels", str(path))
-    assert done.returncode == 0, done.stderr
-    assert "constants of some classes of my_library are" in " ".join(done.stdout.split())
-    assert "too few" not in done.stderr
+    said = command_line.told("harness", "kernels", path)
+    assert "constants of some classes of my_library are" in " ".join(said.split())
 
 
 # The share of a step in kernels without a measured table.

@@ -2,14 +2,13 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from many import NASTY, RUNS
 from tabled import tabled
 
-from harness import disk_cache
 from harness.contracts import frame
 from harness.contracts.results import Evaluation, Row, RunFacts
 from harness.report import files, html, payload, publish, view
@@ -18,7 +17,6 @@ from harness.report.plot import blank, plain
 from harness.report.table import Column, Report, Table
 from harness.report.verdict import verdict
 from harness.score import ranking
-from projector.io import code
 
 
 def saved(evaluation: Evaluation) -> files.Saved:
@@ -90,17 +88,6 @@ def test_a_verdict_without_a_comparison_says_so(make_row: Callable[..., Row]) ->
 # Pictures: in several processes as in one, and drawn once for the same rows.
 
 pd = pytest.importorskip("pandas")
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch) -> Iterator[Path]:
-    monkeypatch.setenv("PROJECTOR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(disk_cache, "_BEGAN", code.changed() + 1.0)
-    for each in (disk_cache._folder, disk_cache._code_unchanged):
-        each.cache_clear()
-    yield tmp_path / "cache"
-    for each in (disk_cache._folder, disk_cache._code_unchanged):
-        each.cache_clear()
 
 
 def _line(heights: list[float]):
