@@ -13,6 +13,7 @@ from harness.cli.common import add_command, say, tables_in
 from projector.cli.parser import Parser
 from projector.errors import Problem, nearest, raise_all
 from projector.io.progress import progress
+from projector.io.rows import grouped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,9 +101,7 @@ def _report(lines: Sequence[_Line]) -> Report:
     from harness.report.table import Report
 
     named = lambda line: ", ".join((*line.open.helped, *line.unseen.helped)[:_NAMED])  # noqa: E731
-    kinds: dict[str, list[_Line]] = {}
-    for line in sorted(lines, key=lambda line: -line.unseen.error):
-        kinds.setdefault(line.of.kind, []).append(line)
+    kinds = grouped((line.of.kind, line) for line in sorted(lines, key=lambda line: -line.unseen.error))
     order = dict.fromkeys(line.of.kind for line in lines)
     return Report.of(
         "What each mechanism is worth", [tabled("mechanisms", kinds[k], kind=k, named=named) for k in order]

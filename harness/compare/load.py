@@ -49,7 +49,13 @@ def sides(named: Sequence[str], known: Known, context: Context) -> list[Side]:
     runs = {run.id: run for run in known()} if wanted else {}
     for text in dict.fromkeys(named):
         with collecting_into(problems):
-            loaded += _of_file(Path(text), context) if _is_file(text) else [_of_id(text, runs)]
+            if _is_file(text):
+                loaded += _of_file(Path(text), context)
+            elif text in runs:
+                loaded.append(_of_run(runs[text], "measured run"))
+            else:
+                expected = f"an existing file, or {nearest(text, tuple(runs))}"
+                problems.append(Problem("command line", "RUN", text, expected))
     if not problems and not 2 <= len(loaded) <= MOST:
         listed = ", ".join(side.name for side in loaded[:MOST])
         problems.append(
@@ -76,12 +82,6 @@ def benchmark_files(folder: Path) -> list[Path]:
 
 def _is_file(text: str) -> bool:
     return text == "-" or Path(text).exists()
-
-
-def _of_id(text: str, runs: dict[str, MeasuredRun]) -> Side:
-    if text not in runs:
-        raise InputError([Problem("command line", "RUN", text, f"an existing file, or {nearest(text, tuple(runs))}")])
-    return _of_run(runs[text], "measured run")
 
 
 def _of_file(path: Path, context: Context) -> list[Side]:

@@ -98,7 +98,11 @@ def _select_runs(entry: Mapping[str, object], where: str, key: str, base: Path, 
     wanted = {name: _patterns(entry[name]) for name in FIELDS if name in entry}
     for name, patterns in wanted.items():
         problems += _unmatched(name, patterns, runs, where, f"{key}.{name}")
-    matching = [r for r in runs if all(_matches_any(patterns, FIELDS[name](r)) for name, patterns in wanted.items())]
+    matching = [
+        run
+        for run in runs
+        if all(any(fnmatch.fnmatchcase(FIELDS[name](run), each) for each in wanted[name]) for name in wanted)
+    ]
     if not matching and not problems:
         problems.append(Problem(where, key, dict(entry), "a selection that at least one measured run matches"))
     return matching, files, problems
@@ -121,10 +125,6 @@ def _select_log(entry: Mapping[str, str], where: str, key: str, base: Path, _: P
         gpu = name if catalogue.is_path(name) else gpu
         runs = tuple(replace(run, gpu=gpu or run.gpu, cluster=name) for run in runs)
     return list(runs), [path], []
-
-
-def _matches_any(patterns: Iterable[str], value: str) -> bool:
-    return any(fnmatch.fnmatchcase(value, pattern) for pattern in patterns)
 
 
 def _unmatched(name: str, patterns: Iterable[str], runs: Sequence[MeasuredRun], where: str, key: str) -> list[Problem]:

@@ -21,7 +21,7 @@ from harness.predictors.live import Here
 from harness.score.gate import SHRINK
 from projector.benchmark.timings import Asked
 from projector.dataclass import dataclass
-from projector.errors import InputError, NoMeasurement, Unsupported
+from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 
 if TYPE_CHECKING:
     from harness.evidence.suite import Suite
@@ -36,34 +36,30 @@ def described(here: launch.Host, threads: int, folder: Path, told: Callable[[str
     """Returns the cluster file of this machine in ``folder``, made by a probe with ``threads`` (CPU) unless it is there.
     Raises :class:`projector.errors.InputError` where the device cannot be timed."""
     path = folder / f"{NAME}.cluster.yaml"
-    if not path.is_file():
-        _probe(here, threads, folder)
-        told(f"probed the device, {threads} threads" + (", and what joins processes" if here.places > 1 else ""))
-    return path
-
-
-def _probe(here: launch.Host, threads: int, folder: Path) -> None:
+    if path.is_file():
+        return path
     from projector.benchmark import collectives, fabric
     from projector.benchmark.device import open_device
     from projector.benchmark.entry import entry
     from projector.benchmark.entry_files import write
     from projector.benchmark.probe import probe
     from projector.benchmark.stopwatch import Stopwatch
-    from projector.errors import InputError, Problem
 
     device = open_device(here.device, threads if here.device == "cpu" else None)
     probed = probe(device, Stopwatch(device, samples=_SAMPLES, most=_MOST), _LARGEST[here.device])
     try:
-        described = entry(probed, NAME)
+        machine = entry(probed, NAME)
     except ValueError as error:
         raise InputError([Problem("measure", "", device.title, f"a device that torch can time ({error})")]) from None
     joined = None
     if here.places > 1:  # two processes show the link between them; more would need as many cores
         swept = collectives.timed(device, _MESSAGE, _MOST, ranks=2)
-        joined = replace(fabric.fitted(swept, described.gpu), ranks=here.places)
-    write(described, folder, device.software(), joined)
+        joined = replace(fabric.fitted(swept, machine.gpu), ranks=here.places)
+    write(machine, folder, device.software(), joined)
     if device.type == "cuda":
         device.torch.cuda.empty_cache()  # trainings want the memory that this process would keep
+    told(f"probed the device, {threads} threads" + (", and what joins processes" if here.places > 1 else ""))
+    return path
 
 
 _TRIALS, _SECONDS = 3, 270.0  # most runs of a disturbed job; seconds from the start after which none runs again

@@ -23,7 +23,7 @@ from projector.io import terminal
 from projector.io.table import Line
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 #: Most lines of a screen, at 80 columns.
 LINES = 40
@@ -141,7 +141,10 @@ def _rows(screen: Screen) -> list[Block]:
     table = view_rows.few(screen.evaluation, screen.main)
     if table.rows:
         return [table]
-    worst = _worst(screen.evaluation.once, screen.main)
+    compared = view_rows.beside_expected(screen.evaluation.once, screen.main).dropna(subset=["held_error"])
+    sized = compared.assign(size=compared["held_error"].abs())
+    furthest = sized.sort_values(["size", "run_id"], ascending=[False, True])[:_WORST]
+    worst = spec.tabled("furthest_off", frame.lines(furthest), name=screen.main)
     blocks: list[Block] = [worst] if worst.rows else []
     cases = view_rows.unmeasured_rows(screen.evaluation, screen.main)
     if cases:
@@ -160,13 +163,6 @@ def _shortened(blocks: Sequence[Block], most: int, name: int) -> Iterator[Block]
             columns = (replace(block.columns[0], least=name), *block.columns[1:])
             block = replace(block, columns=columns, rows=block.rows[:most], note=note)
         yield block
-
-
-def _worst(rows: pd.DataFrame, name: str) -> Table:
-    compared = view_rows.beside_expected(rows, name).dropna(subset=["held_error"])
-    sized = compared.assign(size=compared["held_error"].abs())
-    worst = sized.sort_values(["size", "run_id"], ascending=[False, True])[:_WORST]
-    return spec.tabled("furthest_off", frame.lines(worst), name=name)
 
 
 def _refused(screen: Screen) -> Iterator[Line]:

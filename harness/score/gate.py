@@ -6,7 +6,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.contracts import frame
 from harness.contracts.results import BASELINE
@@ -97,23 +97,17 @@ def parse_limits(limits: object, where: str, key: str) -> tuple[dict[str, float]
         return {}, [Problem(where, key, limits, "a mapping of thresholds: " + ", ".join(THRESHOLDS))]
     parsed: dict[str, float] = {}
     problems: list[Problem] = []
-    for name, limit in _flat_limits(limits).items():
+    each_gpu = limits.get(BY_GPU)
+    if isinstance(each_gpu, Mapping):  # in one mapping, with a prefix
+        rest = {name: limit for name, limit in limits.items() if name != BY_GPU}
+        limits = rest | {f"{BY_GPU}.{name}": limit for name, limit in each_gpu.items()}
+    for name, limit in limits.items():
         expected = _expected_limit(name, limit)
         if expected:
             problems.append(Problem(where, f"{key}.{name}", limit, expected))
         else:
             parsed[str(name)] = float(limit)
     return parsed, problems
-
-
-def _flat_limits(limits: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Returns the limits in one mapping, in which the limits of every GPU have the prefix ``by_gpu.``."""
-    inner = limits.get(BY_GPU)
-    if not isinstance(inner, Mapping):
-        return dict(limits)
-    return {name: limit for name, limit in limits.items() if name != BY_GPU} | {
-        f"{BY_GPU}.{name}": limit for name, limit in inner.items()
-    }
 
 
 def _expected_limit(name: object, limit: object) -> str:

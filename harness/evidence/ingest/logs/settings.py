@@ -293,7 +293,9 @@ def _zoo_named(model: Model, said: str | None) -> Model:
         return model
     size = attrgetter(*_ARCHITECTURE)
     candidates = [
-        known for known in map(zoo.load, zoo.names()) if size(known) == size(model) and _named_as(model, known) == known
+        known
+        for known in map(zoo.load, zoo.names())
+        if size(known) == size(model) and replace(model, **{name: getattr(known, name) for name in _NAMING}) == known
     ]
     if not candidates:
         return model
@@ -305,10 +307,6 @@ def _distance(model: Model, known: Model) -> tuple[bool, bool, bool]:
     """Ranks how far two models of one architecture differ in what a dump pads or cuts: vocabulary, positions."""
     padding = model.vocab_size / known.vocab_size - 1
     return padding != 0, not 0 <= padding <= _PADDED, known.max_position_embeddings != model.max_position_embeddings
-
-
-def _named_as(model: Model, known: Model) -> Model:
-    return replace(model, **{field: getattr(known, field) for field in _NAMING})
 
 
 def _recipe_fields(
