@@ -3,6 +3,7 @@ argument dump, iteration lines, memory."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,14 +12,12 @@ from typing import TYPE_CHECKING
 from projector.dataclass import dataclass
 from projector.frameworks.flops import tflops_per_gpu
 from projector.io.files import write_whole
-
-if TYPE_CHECKING:
-    from harness.measure.spec import Job
-import math
-
 from projector.workload.model import MLA, Model, MoE
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from harness.measure.spec import Job
 
 QUIET = 0.05  # share of a step in which its process may have waited for a core
 _LEAST = 1 / 3  # share of the steps that is kept, however disturbed

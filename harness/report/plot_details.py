@@ -3,29 +3,25 @@ step. matplotlib is imported when drawn; figure, axes style and colours are thos
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.contracts import frame
 from harness.contracts.runs import BREAKDOWN
-from harness.report.plot import BLUE, GREY, LIGHT, PALE, VERMILION, blank, grid, plain
-from harness.report.spec import DEGREES, NOT_STATED, order, values
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-from collections.abc import Sequence
-from itertools import takewhile
-from typing import Any
-
-from harness.report.plot import Theme
+from harness.report.plot import BLUE, GREY, LIGHT, PALE, VERMILION, Theme, blank, grid, plain
 from harness.report.plot_post import titled
+from harness.report.spec import DEGREES, NOT_STATED, order, values
 from harness.report.table import number, percent
 from harness.score import ranking
 from harness.score.ranking import GroupRanking
 from projector.errors import truncate
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 GROUPS, _ORDERS_ACROSS = 6, 2
 FEWEST, MOST = 4, 12  # runs of a group: fewer make no order, more cannot be read
