@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isnan
 from typing import TYPE_CHECKING
 
 from harness.contracts import frame
 from harness.contracts.results import BASELINE, Evaluation
 from harness.predictors import PEERS
-from harness.report import view_causes, view_detail, view_ranking, view_rows
-from harness.report.spec import GROUPS, SPECS, stacked, table, tabled
-from harness.report.table import NONE, Report, Table, number, percent
+from harness.report import view_causes, view_ranking, view_rows
+from harness.report.spec import DEGREES, GROUPS, NOT_STATED, SPECS, stacked, table, tabled
+from harness.report.table import NONE, Column, Report, Table, number, percent
+from harness.score import accuracy
 from harness.score.figures import Figures
 from harness.score.gate import Check
+from projector.io.rows import grouped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,13 +80,79 @@ def build(evaluation: Evaluation, checks: Sequence[Check] = (), title: str = "Pr
             view_rows.few(evaluation, name),
             view_rows.unmeasured(evaluation, name),
             view_rows.doubted_rows(evaluation, name),
-            *view_detail.of_predictor(evaluation, name, repeats=name == "benchmark" and "simulate" in names_shown),
+            *details(evaluation, name, repeats=name == "benchmark" and "simulate" in names_shown),
         ]
         causes = view_causes.of_predictor(evaluation, name)  # details: they go to files, not to the terminal
         tables += [replace(t, title=f"{name}: {t.title[0].lower()}{t.title[1:]}", detail=True) for t in causes]
     tables += side_by_side(rows)
-    tables += view_detail.of_rows(rows, names_shown)
+    tables += _full_lists(rows, names_shown)
     return Report.of(title, tables, sentences(evaluation), map(str, checks))
+
+
+def details(evaluation: Evaluation, name: str, *, repeats: bool = False) -> list[Table]:
+    """Returns the tables of one predictor behind the headline, in reading order: memory, assumptions, refusals, and error by
+    anything else that a reader asks for. ``repeats``: tables that do not depend on the mode become
+    details, because those of another mode show them already."""
+    rows = evaluation.once
+    plain = frame.part(rows, predictor=name, fit="uncalibrated")
+    measured = rows[rows["memory_error"].notna()]
+    same = (table(measured, SPECS["memory"], name), _verdicts(plain, name), _refusals(plain, name))
+    tables = [
+        *(replace(shown, detail=repeats) for shown in same),
+        *(table(rows, SPECS[key], name) for key in ("assumed", "by_cell", "by_framework", "by_family", "by_precision")),
+        _by_parallelism(rows, name),
+        table(rows, SPECS["by_source"], name),
+    ]
+    return [each for each in tables if each.rows]
+
+
+def _by_parallelism(rows: pd.DataFrame, name: str) -> Table:
+    """Returns a line for each value of every degree; a row counts once in each degree."""
+    known, lines = rows[rows["complete"]], []
+    for key, (words, _) in DEGREES.items():
+        by_value = table(known, replace(SPECS["by_parallelism"], by=(key,)), name)
+        lines += [(f"{words} {line[0]}", *line[1:]) for line in by_value.rows if line[0] != NOT_STATED]
+    columns = (Column("parallelism", numeric=False), *by_value.columns[1:])
+    return replace(by_value, columns=columns, rows=tuple(lines))
+
+
+def _verdicts(rows: pd.DataFrame, name: str) -> Table:
+    verdicts = accuracy.verdicts(rows)
+    lines = (
+        ("projected: fits", verdicts.both_fit, len(verdicts.missed)),
+        ("projected: too close to tell", *verdicts.close),
+        ("projected: out of memory", len(verdicts.false_alarm), verdicts.both_out),
+    )
+    note = "; ".join(
+        f"{words}: {', '.join(ids[:3])}" + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
+        for words, ids in (("false alarms", verdicts.false_alarm), ("missed", verdicts.missed))
+        if ids
+    )
+    return tabled("fits", lines if verdicts.total else (), name=name, note=note)
+
+
+def _refusals(rows: pd.DataFrame, name: str) -> Table:
+    by_reason = grouped((refusal.reason, refusal) for refusal in accuracy.refusals(rows))
+    lines = [
+        (reason, ", ".join(r.status for r in same), sum(len(r.run_ids) for r in same), same[0].run_ids[0])
+        for reason, same in by_reason.items()
+    ]
+    total = int(rows["projected_step_seconds"].isna().sum())
+    return tabled("refusals", sorted(lines, key=lambda line: -line[2]), name=name, total=total, rows=len(rows))
+
+
+def _full_lists(rows: pd.DataFrame, names: Sequence[str]) -> list[Table]:
+    """Returns every row of each predictor, and every refusal by run: the full lists."""
+    return [shown for name in names for shown in _every_row_and_refusal(rows, name) if shown.rows]
+
+
+def _every_row_and_refusal(rows: pd.DataFrame, name: str) -> tuple[Table, Table]:
+    plain = frame.part(rows, predictor=name, fit="uncalibrated")
+    held = frame.part(rows, predictor=name, fit="heldout")
+    lines = frame.lines(held.assign(plain=held["run_id"].map(plain.set_index("run_id")["error"])))
+    refused = frame.lines(plain[plain["projected_step_seconds"].isna()])
+    span = lambda r: None if isnan(r.interval_low) else f"{r.interval_low:.0f} to {r.interval_high:.0f}"  # noqa: E731
+    return tabled("every_row", lines, name=name, span=span), tabled("every_refusal", refused, name=name)
 
 
 def sentences(evaluation: Evaluation) -> tuple[str, ...]:

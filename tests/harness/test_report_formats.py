@@ -13,7 +13,7 @@ from tabled import tabled
 from harness.cli import main
 from harness.contracts.results import BASELINE, FITS, Row, RunFacts
 from harness.evaluation.evaluate import Evaluation
-from harness.report import files, junit, latex, markdown, post, provenance, publish, view_detail
+from harness.report import files, junit, latex, markdown, post, provenance, publish, view
 from harness.report.table import NONE, Column, Table
 from harness.score import gate
 from tests.harness import plain_rows
@@ -105,7 +105,7 @@ def test_tables_for_a_paper_have_main_columns_only(evaluation: Evaluation) -> No
 
 
 def test_the_table_by_parallelism_orders_degrees_by_size(evaluation: Evaluation) -> None:
-    (table,) = [t for t in view_detail.of_predictor(evaluation, "simulate") if "parallelism" in t.title]
+    (table,) = [t for t in view.details(evaluation, "simulate") if "parallelism" in t.title]
     assert [row[0] for row in table.rows] == [
         "TP 2", "TP 10", "PP 1", "EP 1", "CP 1", "data-parallel sharding framework's own",
     ]  # fmt: skip
