@@ -111,12 +111,12 @@ class NoMeasurement(ValueError):
     """
 
 
-def nearest(word: str, known: Sequence[str], n: int = 3) -> str:
-    """Returns text for ``Problem.expected`` that names up to ``n`` of ``known`` that are like ``word``, those with the
+def nearest(word: str, known: Sequence[str]) -> str:
+    """Returns text for ``Problem.expected`` that names up to three of ``known`` that are like ``word``, those with the
     same beginning first; where none is like it, the first of them."""
     text = str(word).lower()
-    close = difflib.get_close_matches(text, list(known), n=2 * n, cutoff=0.5)
-    close = sorted(close, key=lambda name: not name.startswith(text))[:n]
+    close = difflib.get_close_matches(text, list(known), n=6, cutoff=0.5)
+    close = sorted(close, key=lambda name: not name.startswith(text))[:3]
     if close:
         return f"a known name; nearest: {', '.join(close)}"
     head = ", ".join(sorted(known)[:8])

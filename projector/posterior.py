@@ -131,7 +131,10 @@ class Posterior:
         z = wide.prior.design([run.facts for run in runs], wide.effects)
         residual = np.array([run.log_ratio for run in runs]) - z @ wide.mean
         spread = z @ wide.covariance @ z.T
-        noise = REPEAT**2 * np.maximum(1.0, _outlying(residual, np.diag(spread) + REPEAT**2))
+        # the variance of a run grows for its distance, as in the weights of Student's t (Lange, Little, Taylor, *Robust
+        # statistical modeling using the t distribution*, JASA 84, 1989)
+        weight: Array = (FREEDOM + residual**2 / (np.diag(spread) + REPEAT**2)) / (FREEDOM + 1.0)
+        noise = REPEAT**2 * np.maximum(1.0, weight)
         solved = np.linalg.solve(spread + np.diag(noise), np.column_stack([z @ wide.covariance, residual]))
         gain = solved[:, :-1].T
         return replace(
@@ -247,13 +250,6 @@ class Posterior:
 def distinct(runs: Sequence[Run]) -> tuple[Run, ...]:
     """Returns each run once, however often it is given."""
     return tuple({(run.facts.fingerprint, run.measured_seconds): run for run in runs}.values())
-
-
-def _outlying(residual: Array, variance: Array) -> Array:
-    """Returns by how much the variance of a run grows for its distance, as in the weights of Student's t (Lange,
-    Little, Taylor, *Robust statistical modeling using the t distribution*, JASA 84, 1989)."""
-    weight: Array = (FREEDOM + residual**2 / variance) / (FREEDOM + 1.0)
-    return weight
 
 
 def agreement(surprise: float, runs: int) -> float:

@@ -52,11 +52,10 @@ def timed(
     device: Device,
     largest: int,
     budget: float,
-    kinds: Sequence[str] = KINDS,
     skip: frozenset[tuple[str, int, int, int]] = frozenset(),
     ranks: int | None = None,
 ) -> tuple[Swept, ...]:
-    """Times ``kinds`` among all ranks here (messages between two). ``skip``: (kind, ranks, nodes, bytes) that are
+    """Times all :data:`KINDS` among all ranks here (messages between two). ``skip``: (kind, ranks, nodes, bytes) that are
     known; ``ranks``: at most so many of those that would be started here.
 
     Raises :class:`InputError` where fewer than two ranks are here, or they cannot talk to each other.
@@ -65,7 +64,7 @@ def timed(
     if ranks < 2:
         expected = "two devices, or cores, at least: collectives join ranks"
         raise InputError([Problem("--kinds", "collectives", f"{ranks} at hand", expected)])
-    wanted = [_wanted(kind, size, ranks) for kind in kinds for size in sizes(largest)]
+    wanted = [_wanted(kind, size, ranks) for kind in KINDS for size in sizes(largest)]
     job = launcher.launched()
     nodes = job.nodes if job else 1
     wanted = [each for each in wanted if (each.kind, each.size, _nodes(each, nodes), each.bytes) not in skip]

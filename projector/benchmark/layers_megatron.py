@@ -119,7 +119,8 @@ class MegatronSource:
             "qk_layernorm": model.qk_layernorm,
             "multi_latent_attention": model.mla is not None,
         }
-        spec = make(**_known(make, options))
+        names = inspect.signature(make).parameters
+        spec = make(**{name: value for name, value in options.items() if name in names})
         self._next += 1
         build = _core("transformer.spec_utils").build_module
         try:
@@ -227,12 +228,6 @@ def _config(made: LayerSetup) -> Any:
     if made.workload.recipe.precision in _NARROW and not {"fp8", "fp8_recipe"} <= known:
         raise Unsupported("8-bit layers of this release of Megatron-Core, which has no fp8_recipe")
     return kind(**{name: value for name, value in settings(made).items() if name in known})
-
-
-def _known(function: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Returns the ``options`` that this release's function takes."""
-    names = inspect.signature(function).parameters
-    return {name: value for name, value in options.items() if name in names}
 
 
 def _core(name: str) -> Any:

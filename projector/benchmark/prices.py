@@ -32,7 +32,9 @@ class Price:
         self._resolved, self._asked = resolved, asked
         self._shapes = groups(resolved.workload.recipe, resolved.workload.gpus, cluster)
         self._timed = dict(timings.collectives)
-        self._placed = {each: _shape_here(each, cluster) for each in self._timed}
+        self._placed = {
+            each: GroupShape(each.size, each.per_node or min(each.size, cluster.gpus_per_node)) for each in self._timed
+        }
         constants = efficiency.of(cluster.gpu)
         self._model = Pricing(self._shapes, cluster, constants)
         self._here = {each: Pricing({each.group: shape}, cluster, constants) for each, shape in self._placed.items()}
@@ -62,10 +64,6 @@ class Price:
         """Returns the timed collective of the kind that is nearest in bytes: other runs of the same layers send it."""
         candidates = [timed for timed in self._timed if timed.kind == each.kind]
         return min(candidates, key=lambda timed: abs(math.log(timed.bytes / each.bytes)), default=None)
-
-
-def _shape_here(each: CollectiveWanted, cluster: Cluster) -> GroupShape:
-    return GroupShape(each.size, each.per_node or min(each.size, cluster.gpus_per_node))
 
 
 def placed(collective: CollectiveWanted, job: Launched | None, tp: int) -> CollectiveWanted:

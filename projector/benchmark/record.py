@@ -20,7 +20,7 @@ from projector.benchmark.processes import said
 from projector.benchmark.shapes import kind_of
 from projector.benchmark.stopwatch import Stopwatch
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, truncate
 from projector.io import csv_file
 from projector.kernels.protocol import ComputeOp
 from projector.kernels.tables import SHAPES, cells_of
@@ -285,7 +285,7 @@ def _time_job(
         recorded.skipped[f"{job.kind}: {error}"] += 1
         return
     except (RuntimeError, TypeError, ValueError, AssertionError) as error:
-        recorded.skipped[f"{job.kind}: {job.family}: {_first_line(error)}"] += 1
+        recorded.skipped[f"{job.kind}: {job.family}: {truncate(said(error), 100)}"] += 1
         return
     rates.learn(job, timing.median)
     note = f"; {ready.note}" if ready.note else ""
@@ -293,11 +293,6 @@ def _time_job(
     table.add(job.op, family, timing.median, timing.spread, condition, source)
     recorded.added[job.kind] += 1
     recorded.spreads.append(timing.spread)
-
-
-def _first_line(error: BaseException) -> str:
-    text = said(error)
-    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def _save(tables: Mapping[str, TableFile]) -> None:

@@ -61,6 +61,7 @@ def restored(asked: Asked, timings: Timings, simulated: Projection, cluster: Clu
     step = _with_norm_and_loss(_step_of(replace(resolved, execution=execution), stages, clock), asked, price)
     ratio = step.seconds / simulated.step_seconds
     times = [stage_time(resolved, stage.parts, clock) for stage in stages]
+    outside = step.breakdown["optimizer_s"] + (step.breakdown["dp_s"] if price.exact else 0.0)
     return replace(
         simulated,
         step_seconds=step.seconds,
@@ -69,7 +70,7 @@ def restored(asked: Asked, timings: Timings, simulated: Projection, cluster: Clu
         breakdown=step.breakdown,
         timeline=step.timeline,
         spans=step.spans,
-        measured_share=min(1.0, step.measured_share + _share_outside_layers(step, price)),
+        measured_share=min(1.0, step.measured_share + outside / step.seconds),
         bubble=step.breakdown["bubble_s"] / step.seconds,
         stage_seconds=tuple((each.forward.seconds, each.backward.seconds) for each in times),
     )
@@ -138,12 +139,6 @@ class Anchored:
     projected: float
     peak: float
     usable: float
-
-
-def _share_outside_layers(step: Step, price: Price) -> float:
-    """Returns the measured share of the step outside its layers: the update, and collectives if all were timed."""
-    outside = step.breakdown["optimizer_s"] + (step.breakdown["dp_s"] if price.exact else 0.0)
-    return outside / step.seconds
 
 
 def _step_of(resolved: Resolved, stages: Sequence[Named], clock: Clock) -> Step:

@@ -24,7 +24,7 @@ _COLUMNS = (
     figure("tokens/s/GPU", "projection.tgs", number1),
     figure("gain", lambda t: signed(t.gain) if t.projection else None),
     figure("90 % interval", lambda t: f"{100 * t.low:+.1f} to {signed(t.high)}" if t.projection else None, minor=1),
-    text("moved", lambda t: _moved_words(*t.moved) if t.projection else t.reason),
+    text("moved", lambda t: f"{t.moved[0].removesuffix('_s')} {t.moved[1]:+.3f} s" if t.projection else t.reason),
     figure("device GiB", "projection.memory.device", gib, minor=2),
     text("memory", "projection.memory.words", minor=2),
 )
@@ -63,8 +63,9 @@ def _blocks(
         "moved: seconds of this step, or why there is none"
     )
     yield table_of(title, tried, _COLUMNS, note)
-    if others := _foreign_schedules(baseline):
-        framework = baseline.resolved.workload.framework
+    framework, pipelined = baseline.resolved.workload.framework, baseline.resolved.workload.recipe.pp > 1
+    runs = launch.schedules_of(framework)
+    if others := [name for name in pipeline.names() if pipelined and name not in runs]:
         yield Line(f"Not in {framework}: {', '.join(others)} (projector schedules compares them)", "dim")
     kept = [t.projection for t in tried if t.kept and t.projection]
     if kept:
@@ -98,21 +99,10 @@ def _symptom_table(symptoms: Sequence[Symptom]) -> Table:
     )
 
 
-def _foreign_schedules(projection: Projection) -> tuple[str, ...]:
-    """Returns the pipeline schedules that the framework does not run; none where there is no pipeline."""
-    workload = projection.resolved.workload
-    runs = launch.schedules_of(workload.framework)
-    return tuple(name for name in pipeline.names() if workload.recipe.pp > 1 and name not in runs)
-
-
 def _kept_mark(tried: Tried) -> str:
     if tried.projection is None:
         return ""
     return "*" if tried.kept else "memory" if tried.projection.memory.order else ""
-
-
-def _moved_words(part: str, seconds: float) -> str:
-    return f"{part.removesuffix('_s')} {seconds:+.3f} s"
 
 
 def _document(case: Case, baseline: Projection, tried: Sequence[Tried], asked: Sequence[Symptom]) -> dict[str, Any]:

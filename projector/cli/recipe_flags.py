@@ -112,7 +112,8 @@ def read_overrides(options: argparse.Namespace, further: Mapping[str, object], p
         else:
             known = field_of(key)
             if known is None:
-                problems.append(Problem(where, key, value, _nearest_field(key)))
+                names = list(dict.fromkeys(name for each in fields() for name in (each.key, *each.names)))
+                problems.append(Problem(where, key, value, f"a recipe field; {nearest(key, names)}"))
                 continue
             flags[known.key] = where
             typed = typed_value(known, value)
@@ -176,8 +177,3 @@ def wrong_value(known: Field, typed: object, found: object, where: str, key: str
 def _nested(path: list[str] | tuple[str, ...], value: object) -> dict[str, object]:
     first, *rest = path
     return {first: _nested(rest, value) if rest else value}
-
-
-def _nearest_field(key: str) -> str:
-    names = list(dict.fromkeys(name for each in fields() for name in (each.key, *each.names)))
-    return f"a recipe field; {nearest(key, names)}"

@@ -17,7 +17,6 @@ from projector.memory.modules import by_module
 from projector.projection import Projection
 from projector.settle import launch
 from projector.workload.layout import Chunk
-from projector.workload.model import Model
 
 if TYPE_CHECKING:
     from projector.cli.comparison import Row
@@ -198,7 +197,8 @@ def _stage_table(projections: Projections) -> Table:
         words = f" ({mode})" if len(each) > 1 else ""
         columns += [Column(f"forward ms{words}"), Column(f"backward ms{words}")]
     stages_by_mode = [stages(p) for _, p in each]
-    tower = _tower_words(each[0][1].resolved.workload.model)
+    kinds = each[0][1].resolved.workload.model.tower_kinds
+    tower = f"{kinds[0].tower.name} of {len(kinds)} layers" if kinds and kinds[0].tower else ""
     rows = []
     for i, (chunk, _, _) in enumerate(stages_by_mode[0]):
         times = [f"{each * _MILLI:.2f}" for of_mode in stages_by_mode for each in of_mode[i][1:]]
@@ -220,12 +220,6 @@ def _stage_rows(group: Sequence[tuple[int, list[str], tuple[int, Chunk]]], tower
         return
     for _, _, (stage, chunk) in group:
         yield (str(stage), str(chunk.rank), str(chunk.index), _chunk_words(chunk, tower), *times)
-
-
-def _tower_words(model: Model) -> str:
-    """Returns ``encoder of 24 layers``: the stack before the model's own."""
-    kinds = model.tower_kinds
-    return f"{kinds[0].tower.name} of {len(kinds)} layers" if kinds and kinds[0].tower else ""
 
 
 def _chunk_words(chunk: Chunk, tower: str) -> str:

@@ -161,11 +161,8 @@ class Pricing:
 
         return fastest
 
-    def _network(self, shape: GroupShape) -> Network:
-        return self._known.networks.get(shape, partial(network, shape, self._cluster, self._efficiency))
-
     def _token_seconds(self, op: Collective, shape: GroupShape) -> float:
-        net = self._network(shape)
+        net = self._known.networks.get(shape, partial(network, shape, self._cluster, self._efficiency))
         if op.transport == LOW_LATENCY:
             return dispatch.low_latency_seconds(net, op.bytes)
         outside = op.bytes * (net.size - net.fewest) / net.size if op.nodes_bytes is None else op.nodes_bytes

@@ -75,12 +75,8 @@ def ranks_per_node(gpus: int, cluster: Cluster) -> int:
     size = cluster.gpus_per_node
     if gpus <= size or size == cluster.gpus_per_host:
         return size
-    return _even_share(gpus, size, cluster.gpus_per_host)
-
-
-def _even_share(gpus: int, size: int, host: int) -> int:
     fitting = [n for n in range(1, size + 1) if gpus % n == 0 and 2 * n > size]
-    whole = [n for n in fitting if n % host == 0]
+    whole = [n for n in fitting if n % cluster.gpus_per_host == 0]
     return max(whole or fitting or [size])
 
 

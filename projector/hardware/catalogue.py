@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from projector.errors import InputError, Problem, nearest
 from projector.hardware import user_files
 from projector.hardware.cluster_file import read_cluster
-from projector.hardware.gpu_file import GpuFile, read_gpu
+from projector.hardware.gpu_file import read_gpu
 from projector.hardware.types import Cluster, Gpu
 from projector.hardware.yaml_file import SUFFIXES
 from projector.io.files import listed_in, read_yaml
@@ -48,11 +48,11 @@ def gpu(name: str) -> Gpu:
     """Returns the GPU of a catalogue name, an alias or a YAML file (of it, or of its cluster). Raises InputError with
     the nearest names."""
     if is_path(name):
-        return read_gpu(Path(name)).gpu if user_files.is_gpu(name) else cluster(name).gpu
+        return read_gpu(Path(name)) if user_files.is_gpu(name) else cluster(name).gpu
     known_name = find_gpu(name)
     if known_name is None:
         raise InputError([Problem("gpu", "", name, nearest(name, gpu_names()))])
-    return _gpu_file(known_name).gpu
+    return _gpu_file(known_name)
 
 
 def find_gpu(text: str) -> str | None:
@@ -113,9 +113,8 @@ def cluster(name: str) -> Cluster:
         return read_cluster(Path(name), gpu) if user_files.is_cluster(name) else user_files.cluster_around(name).cluster
     if name in cluster_names():
         return _cluster_file(name)
-    machines = rented(name, _cluster_file)
-    if machines is not None:
-        return machines
+    if machine_of(name):
+        return _rented(name)
     gpu_name = find_gpu(name)
     if gpu_name is None:
         raise InputError([Problem("cluster", "", name, nearest(name, (*cluster_names(), *machine_names())))])
@@ -129,17 +128,14 @@ def default_cluster(gpu_name: str, gpus_per_node: int | None = None) -> Cluster:
     GPUs that are used; the fabric keeps its size, since a mesh link stays one of seven. Raises InputError.
     """
     if is_path(gpu_name):
-        described = cluster(gpu_name)
-        return described if gpus_per_node in (None, described.gpus_per_host) else _resized(described, gpus_per_node)
-    chip = gpu(gpu_name)
-    if chip.name not in cluster_names():
-        raise InputError(
-            [Problem("cluster", "gpu", gpu_name, "a GPU of the catalogue, or a cluster file that names it")]
-        )
-    base = replace(_cluster_file(chip.name), gpu=chip)
-    if gpus_per_node is None or gpus_per_node == base.gpus_per_host:
-        return base
-    return _resized(base, gpus_per_node)
+        base = cluster(gpu_name)
+    else:
+        chip = gpu(gpu_name)
+        if chip.name not in cluster_names():
+            expected = "a GPU of the catalogue, or a cluster file that names it"
+            raise InputError([Problem("cluster", "gpu", gpu_name, expected)])
+        base = replace(_cluster_file(chip.name), gpu=chip)
+    return base if gpus_per_node in (None, base.gpus_per_host) else _resized(base, gpus_per_node)
 
 
 def _resized(base: Cluster, gpus_per_node: int) -> Cluster:
@@ -178,7 +174,7 @@ def _stripped(text: str) -> str:
 
 
 @functools.cache
-def _gpu_file(name: str) -> GpuFile:
+def _gpu_file(name: str) -> Gpu:
     return read_gpu(FOLDER / "gpus" / f"{name}.yaml")
 
 
@@ -229,12 +225,10 @@ def machine_of(text: str, key: str = "names") -> str | None:
     return None if entry is None else str(entry["names"][0])
 
 
-def rented(name: str, known: Callable[[str], Cluster]) -> Cluster | None:
-    """Returns the cluster of a machine that a cloud rents, or None; ``known`` gives clusters of the catalogue."""
-    entry = _by_name("names").get(_key_of(name))
-    if entry is None:
-        return None
-    base, network = known(entry["cluster"]), entry.get("network")
+def _rented(name: str) -> Cluster:
+    """Returns the cluster of a machine that a cloud rents."""
+    entry = _by_name("names")[_key_of(name)]
+    base, network = _cluster_file(entry["cluster"]), entry.get("network")
     if network is None:
         return base
     of_host = network["gbits"] * _BYTES / base.gpus_per_host
@@ -244,6 +238,6 @@ def rented(name: str, known: Callable[[str], Cluster]) -> Cluster | None:
         technology="" if network["technology"] == "infiniband" else network["technology"],
         bandwidth=of_host,
         nics_per_node=network["nics"] * base.gpus_per_node // base.gpus_per_host,
-        latency=known(network["latency_as"]).inter.latency if "latency_as" in network else base.inter.latency,
+        latency=_cluster_file(network["latency_as"]).inter.latency if "latency_as" in network else base.inter.latency,
     )
     return replace(base, name=entry["names"][0], inter=inter, sources=(*base.sources, f"inter: {entry['source']}"))

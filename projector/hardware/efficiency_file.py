@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 from projector.io.documents import parse_yaml
 from projector.parameter import Parameter, read
 
@@ -36,6 +36,5 @@ def parse(text: str, where: str) -> Mapping[str, Parameter]:
         raise InputError([Problem(where, "parameters", cells, "a mapping of parameters")])
     problems: list[Problem] = []
     parameters = {str(key): read(cell, where, f"parameters.{key}", problems) for key, cell in cells.items()}
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return parameters

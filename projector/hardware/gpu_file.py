@@ -7,8 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import Problem, raise_all
 from projector.hardware.types import Gpu
 from projector.hardware.yaml_file import Reader, changed, keys_of, read_described
 from projector.parameter import parameter
@@ -22,15 +21,7 @@ PEAK_TOLERANCE = parameter(
 )
 
 
-@dataclass(frozen=True)
-class GpuFile:
-    """A GPU and the other names under which it is found."""
-
-    gpu: Gpu
-    aliases: tuple[str, ...]
-
-
-def read_gpu(path: Path, changes: Mapping[str, Any] = MappingProxyType({})) -> GpuFile:
+def read_gpu(path: Path, changes: Mapping[str, Any] = MappingProxyType({})) -> Gpu:
     """Reads and checks one GPU file, with ``changes`` of its keys for a what-if. Raises InputError with every mistake in
     it."""
     stated = read_described(path)
@@ -43,11 +34,10 @@ def read_gpu(path: Path, changes: Mapping[str, Any] = MappingProxyType({})) -> G
         base=str(stated.get("base", "")),
         efficiency_file=str(path.parent / read.text("efficiency")) if "efficiency" in read.mapping else "",
     )
-    aliases = read.texts("aliases")
+    read.texts("aliases")
     read.problems.extend(_physics(gpu, str(path)))
-    if read.problems:
-        raise InputError(read.problems)
-    return GpuFile(gpu, aliases)
+    raise_all(read.problems)
+    return gpu
 
 
 def _physics(gpu: Gpu, where: str) -> list[Problem]:

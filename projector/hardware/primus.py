@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, nearest, raise_all
 from projector.hardware.types import ANY_SIZE, Cluster, Fabric
 from projector.hardware.yaml_file import read_mapping
 from projector.io.files import read_yaml
@@ -72,8 +72,7 @@ def read(path: str | Path, cluster: Cluster, without: str = "") -> Applied:
         Problem(where, f"hardware_config.{key}", key, nearest(str(key), known)) for key in section if key not in known
     ]
     values = _values(section, table, where, problems)
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     values.pop(without, None)
     without_pod = () if "pod_size" in values else ("cluster_bw", "cluster_lat")
     ignored = tuple(key for key in section if key in (*unused, *without_pod))

@@ -57,7 +57,7 @@ def cluster_around(path: str) -> UserCluster:
     if tpe_file.is_tpe(mapping):
         described_cluster, name = tpe_file.cluster(mapping, path, file.stem)
         return UserCluster(described_cluster, name, stated=False, taken="clocks, caches, kernels and hosts")
-    gpu = read_gpu(file).gpu
+    gpu = read_gpu(file)
     beside = file.parent.parent / "clusters" / file.name
     if beside.is_file():
         return UserCluster(catalogue.cluster(str(beside)), beside.name, stated=True)

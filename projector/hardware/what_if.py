@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all
 from projector.hardware import catalogue
 from projector.hardware.cluster_file import read_cluster
 from projector.hardware.gpu_file import read_gpu
@@ -33,16 +33,14 @@ def changed(cluster: Cluster, stated: Mapping[str, object], where: str) -> Clust
             )
             continue
         try:
-            cluster = _with_gpu(cluster, figures) if kind == "gpu" else _with_fabrics(cluster, figures)
+            if kind == "gpu":
+                cluster = replace(cluster, gpu=read_gpu(catalogue.FOLDER / "gpus" / f"{name}.yaml", figures))
+            else:
+                cluster = _with_fabrics(cluster, figures)
         except InputError as error:
             problems += [replace(problem, where=where, key=f"{kind}.{problem.key}") for problem in error.problems]
-    if problems:
-        raise InputError(problems)
+    raise_all(problems)
     return cluster
-
-
-def _with_gpu(cluster: Cluster, figures: Mapping[str, Any]) -> Cluster:
-    return replace(cluster, gpu=read_gpu(catalogue.FOLDER / "gpus" / f"{cluster.gpu.name}.yaml", figures).gpu)
 
 
 def _with_fabrics(cluster: Cluster, figures: Mapping[str, Any]) -> Cluster:

@@ -191,7 +191,8 @@ def _checked_kind(mapping: Mapping[str, object] | None, file: Path) -> str:
 
     if mapping is None:
         return "megatron"
-    kind = "primus" if _extends(mapping, file) else kind_of(mapping)
+    extended = "extends" in mapping  # with other files, which make it a Primus experiment
+    kind = "primus" if extended and kind_of(read(file, os.environ, [])) == "primus" else kind_of(mapping)
     if kind in ("case", "huggingface", "megatron"):
         refuse_other_tools(mapping, str(file))
     if kind == "megatron" and (what := of_another_kind(manifests.program_beside(file))):
@@ -269,11 +270,6 @@ def kind_of(mapping: Mapping[str, object] | None) -> str:
         if any(key in mapping for key in keys):
             return kind
     return "case" if "model" in mapping and not _argument_names(mapping) & set(_MEGATRON) else "megatron"
-
-
-def _extends(mapping: Mapping[str, object], file: Path) -> bool:
-    """Returns whether ``file`` extends other files that make it a Primus experiment."""
-    return "extends" in mapping and kind_of(read(file, os.environ, [])) == "primus"
 
 
 def _argument_names(mapping: Mapping[str, object]) -> set[str]:

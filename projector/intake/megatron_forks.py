@@ -153,7 +153,10 @@ def _stages(args: dict[str, object]) -> dict[str, object]:
         args |= _replayed(args, counts, pp)
     replayed = list(integers_of(args.get("custom_pipeline_recompute_layers")) or ())
     if len(replayed) == len(counts) and all(map(int.__le__, replayed, counts)):
-        args |= _first_of_each(replayed, counts)
+        starts = [sum(counts[:stage]) for stage in range(len(counts))]
+        chosen = [at + each for at, most in zip(starts, replayed, strict=True) for each in range(most)]
+        every: dict[str, object] = {"recompute_method": "uniform", "recompute_num_layers": 1}
+        args |= every if replayed == counts else {**every, "recompute_layer_ids": chosen}
         args.pop("custom_pipeline_recompute_layers")
     mtp = args.get("mtp_num_layers")
     stages = ["t" * count for count in counts]
@@ -212,14 +215,6 @@ def _padded(args: Mapping[str, object], layers: int, pp: int) -> list[int] | Non
         if counts:
             counts[place] -= 1
     return counts or None
-
-
-def _first_of_each(replayed: list[int], counts: list[int]) -> dict[str, object]:
-    """Returns the layers of LoongForge's ``--custom-pipeline-recompute-layers``: the first n of each stage."""
-    starts = [sum(counts[:stage]) for stage in range(len(counts))]
-    chosen = [at + each for at, most in zip(starts, replayed, strict=True) for each in range(most)]
-    every: dict[str, object] = {"recompute_method": "uniform", "recompute_num_layers": 1}
-    return every if replayed == counts else {**every, "recompute_layer_ids": chosen}
 
 
 def _replayed(args: Mapping[str, object], counts: list[int], pp: int) -> dict[str, object]:

@@ -80,6 +80,8 @@ def read_experiment(
     presets = _presets(folder, framework, module, env, problems) if folder is not None else {}
     beside = {key: value for key, value in module.items() if key not in _OF_MODULE}  # a flattened export stands here
     stated = {str(key): value for key, value in deep_merge(changes, overrides).items()}
+    section = content.get("env")
+    nodes, each = env.get("NNODES", ""), env.get("GPUS_PER_NODE", "8")
     experiment = Experiment(
         where=where,
         framework=framework,
@@ -87,9 +89,9 @@ def read_experiment(
         trainer=trainer,
         settings=deep_merge({**beside, **presets}, stated),
         overrides=stated,
-        env=_launch_env(content, env),
+        env={**env, **{str(k): str(v) for k, v in section.items()}} if isinstance(section, Mapping) else env,
         whole=folder is not None,
-        gpus=_gpus(env),
+        gpus=int(nodes) * int(each) if nodes.isdigit() and each.isdigit() else None,
         outside=tuple(sorted(set(content) - set(_OF_EXPERIMENT))),
     )
     gpu = None if env.get(_ARCHITECTURE) else _gpu(path, content.get("platform"))  # the user's word goes before a name
@@ -136,16 +138,6 @@ def _preset(folder: Path, name: object, env: Mapping[str, str], problems: list[P
         return {}
     file = str(name) if str(name).endswith((".yaml", ".yml")) else f"{name}.yaml"
     return read(resolved(folder / file), env, problems)
-
-
-def _launch_env(content: Mapping[str, object], env: Mapping[str, str]) -> Mapping[str, str]:
-    section = content.get("env")
-    return {**env, **{str(k): str(v) for k, v in section.items()}} if isinstance(section, Mapping) else env
-
-
-def _gpus(env: Mapping[str, str]) -> int | None:
-    nodes, each = env.get("NNODES", ""), env.get("GPUS_PER_NODE", "8")
-    return int(nodes) * int(each) if nodes.isdigit() and each.isdigit() else None
 
 
 def _gpu(path: Path, platform: object) -> tuple[str, str] | None:

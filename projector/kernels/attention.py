@@ -98,15 +98,11 @@ def _loop(x: AttentionShapes, k: Columns) -> FloatArray:
     # units without work leave their share of the power limit to the others, which then run at a higher clock
     clocked = span * np.maximum((busy / span) ** k.power, k.boost)
     atomics = k.atomic * done.blocks * k.columns * lists * x.head_dim_qk
-    return clocked + x.backward * atomics + k.spill * _missed(x, k, other, lists * done.blocks) / k.bandwidth
-
-
-def _missed(x: AttentionShapes, k: Columns, other: FloatArray, blocks: FloatArray) -> FloatArray:
-    """Returns the bytes of the iterated side that caches do not hold: work-groups of a head stream it at different
-    places, so that reuse fades from half a cache (the other half holds what the work-groups own) to a whole one."""
+    # the bytes of the iterated side that caches do not hold: work-groups of a head stream it at different places, so
+    # that reuse fades from half a cache (the other half holds what the work-groups own) to a whole one
     widths = (x.head_dim_qk + x.head_dim_v) * x.size
     share = np.clip(2.0 - k.cache / (other * widths), 0.0, 1.0)
-    return share * blocks * k.columns * widths
+    return clocked + x.backward * atomics + k.spill * (share * (lists * done.blocks) * k.columns * widths) / k.bandwidth
 
 
 def makespan(waves: FloatArray, mean: FloatArray, longest: FloatArray, tail: FloatArray) -> FloatArray:

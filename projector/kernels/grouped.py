@@ -163,7 +163,12 @@ def _chunk(ops: Sequence[GroupedGemm], c: Columns, number: int) -> FloatArray:
     spread, count = flatten(ops, number), len(groups)
     at = spread.owner
     n, k, size, out_bytes, accumulate, gradient = (column[at] for column in columns)
-    traffic = _traffic(spread.rows, n, k, size, out_bytes, accumulate, gradient) / c.bandwidth[at]
+    # the bytes that one expert reads and writes, (e,): its rows, and its weights or their gradient once. An empty expert
+    # reads nothing, and writes a gradient of zeros unless it accumulates
+    busy = spread.rows > 0.0
+    forward = spread.rows * (k * size + n * out_bytes) + n * k * size * busy
+    backward = spread.rows * (n + k) * size + n * k * out_bytes * np.where(accumulate > 0.0, 2.0 * busy, 1.0)
+    traffic = np.where(gradient > 0.0, backward, forward) / c.bandwidth[at]
     grid, depth = _grid(spread.rows, n, k, gradient > 0.0)
     products = _apart(grid, depth, c.units[at], c.streams[at], c.waves[at])
     pool = np.flatnonzero(c.pooled)
@@ -180,23 +185,6 @@ def _chunk(ops: Sequence[GroupedGemm], c: Columns, number: int) -> FloatArray:
         took = device(c.rate * (1.0 + c.burst * np.exp(-took / c.burst_decay)))
     total: FloatArray = c.launch + np.maximum(took + groups * c.group, groups * c.issue)
     return total
-
-
-def _traffic(
-    rows: FloatArray,
-    n: FloatArray,
-    k: FloatArray,
-    size: FloatArray,
-    out_bytes: FloatArray,
-    accumulate: FloatArray,
-    gradient: FloatArray,
-) -> FloatArray:
-    """Returns the bytes that one expert reads and writes, (e,): its rows, and its weights or their gradient once. An
-    empty expert reads nothing, and writes a gradient of zeros unless it accumulates."""
-    busy = rows > 0.0
-    forward = rows * (k * size + n * out_bytes) + n * k * size * busy
-    backward = rows * (n + k) * size + n * k * out_bytes * np.where(accumulate > 0.0, 2.0 * busy, 1.0)
-    return np.where(gradient > 0.0, backward, forward)
 
 
 def _grid(

@@ -124,7 +124,10 @@ class Simulated:
         number = given.number
         out = np.zeros((given.size, number))
         for products in given.products:
-            out[products.places] = self._dense(products).reshape(-1, number)
+            first = products.classes[0]
+            classes = [self._gemm_class(op) for op in products.classes]
+            catalogue = tiles(self.gpu.arch, self.execution.kernels.gemm, first.dtype, first.scaling)
+            out[products.places] = gemm.seconds(products.shapes, classes, products.which, catalogue).reshape(-1, number)
         for word, (places, ops) in given.others.items():
             out[places] = getattr(self, f"_{word}")(ops, number)
         return out
@@ -167,12 +170,6 @@ class Simulated:
         if unfused:
             out[unfused] = self._plain([chosen[i][1] for i in unfused], number)
         return out
-
-    def _dense(self, given: _Products) -> FloatArray:
-        first = given.classes[0]
-        classes = [self._gemm_class(op) for op in given.classes]
-        catalogue = tiles(self.gpu.arch, self.execution.kernels.gemm, first.dtype, first.scaling)
-        return gemm.seconds(given.shapes, classes, given.which, catalogue)
 
     def _gemm_class(self, op: Gemm) -> gemm.GemmConstants:
         key, family = _class_key(op), self.execution.kernels.gemm

@@ -74,6 +74,7 @@ def cross_entropy(view: LayerView) -> Module:
         reduce = (Collective("loss.reduce", "all_reduce", "tp", nbytes, launches=passes.reductions),)
     elif view.tp > 1:
         gather = (Collective("loss.gather", "all_gather", "tp", _low(view)),)
+    vector = 4.0 * view.tokens
     return Module(
         "loss",
         forward=(
@@ -81,7 +82,7 @@ def cross_entropy(view: LayerView) -> Module:
             stream("loss", "loss", logits, passes.forward),
             *_accumulated_gradient(chosen, view),
             *reduce,
-            _mask(view),
+            Stream("loss.mask", "loss", 3 * vector, 2 * vector, launches=4),
             *[stream("loss.metric", "loss", logits, _METRIC)] * view.execution.fusion.loss_metrics,
         ),
         backward_input=(*_recomputed_logits(chosen, view), stream("loss.bwd", "loss", logits, passes.backward)),
@@ -192,12 +193,6 @@ def projection_backward(view: LayerView) -> Transient:
     if chosen != "linear":
         nbytes += _low(view) + (_vector_bytes(view) if chosen == "te" else 0.0)
     return Transient("head_backward", nbytes, freed=_saved_bytes(view))
-
-
-def _mask(view: LayerView) -> Stream:
-    """Returns the loss mask, the sum and the vectors of the logged loss."""
-    vector = 4.0 * view.tokens
-    return Stream("loss.mask", "loss", 3 * vector, 2 * vector, launches=4)
 
 
 def _chunk_tokens(view: LayerView) -> int:

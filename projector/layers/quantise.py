@@ -61,8 +61,8 @@ def operand_bytes(view: LayerView) -> float:
     return _OPERAND_BYTES.get(view.cast_recipe, 1.0) if view.quantised else view.act
 
 
-def cast(name: str, elements: float, view: LayerView, tensors: int = 1) -> tuple[Stream, ...]:
-    """Returns the casts of ``elements`` (of ``tensors`` tensors) for the linears of ``view``; nothing unless quantised."""
+def cast(name: str, elements: float, view: LayerView) -> tuple[Stream, ...]:
+    """Returns the casts of ``elements`` for the linears of ``view``; nothing unless quantised."""
     if not view.quantised:
         return ()
     read, write, launches = _COST.get(view.cast_recipe, _COST["tensorwise"])
@@ -70,7 +70,7 @@ def cast(name: str, elements: float, view: LayerView, tensors: int = 1) -> tuple
         read, write, launches = _ELEMENTARY
     elif view.cast_recipe in _ONE_SCALE and not view.execution.fusion.cast_transposes:
         write /= 2.0
-    stream = Stream(name, "cast", read * elements, write * elements, launches=launches * tensors)
+    stream = Stream(name, "cast", read * elements, write * elements, launches=launches)
     if view.cast_recipe != "rowwise":
         return (stream,)
     return stream, replace(stream, name=f"{name}.columns", kind="transpose")

@@ -57,7 +57,10 @@ class _Flat:
         filled = place if schedule.split else place[:2]
         if self.size != expected or (filled < 0).any():
             raise Deadlock(f"{schedule.name}: {self.size} actions, {expected} different ones expected")
-        self._check_own_rank(place)
+        if (self.rank[place[B]] != self.rank[place[F]]).any():
+            raise Deadlock(f"{self.schedule.name}: a backward stands on another rank than its forward")
+        if (place[B] < place[F]).any() or (self.schedule.split and (place[W] < place[B]).any()):
+            raise Deadlock(f"{self.schedule.name}: a backward stands before its forward, or W before its B")
         joined = self._joined()
         self.partner = self._partners(joined) if paired else np.full(self.size, -1, np.intp)
         self.source = self._sources(place, last, self._leaves(joined))
@@ -101,12 +104,6 @@ class _Flat:
         partner[one[fits]] = two[fits]
         return partner
 
-    def _check_own_rank(self, place: Indices) -> None:
-        if (self.rank[place[B]] != self.rank[place[F]]).any():
-            raise Deadlock(f"{self.schedule.name}: a backward stands on another rank than its forward")
-        if (place[B] < place[F]).any() or (self.schedule.split and (place[W] < place[B]).any()):
-            raise Deadlock(f"{self.schedule.name}: a backward stands before its forward, or W before its B")
-
     def _sources(self, place: Indices, last: int, leaves: Indices) -> Indices:
         source = np.full(self.size, -1, np.intp)
         forward = (self.kind == F) & (self.stage > 0)
@@ -118,7 +115,10 @@ class _Flat:
 
 def _levels(flat: _Flat) -> tuple[int, list[int]]:
     """Returns how many actions can run, and the level of each: 1 + the highest level among its predecessors (from 0)."""
-    source, second_source = flat.source.tolist(), _second_source(flat)
+    source = flat.source.tolist()
+    second_source = np.where(
+        flat.partner >= 0, flat.source[flat.partner], -1
+    ).tolist()  # of a backward beside a forward
     level = [-1] * flat.size
     at, ends = list(flat.starts[:-1]), flat.starts[1:]
     waiting: dict[int, int] = {}
@@ -153,12 +153,6 @@ def _levels(flat: _Flat) -> tuple[int, list[int]]:
             finished += 1
         at[rank] = here
     return finished, level
-
-
-def _second_source(flat: _Flat) -> list[int]:
-    """Returns the source of the backward that a forward runs beside (−1: none)."""
-    sources: list[int] = np.where(flat.partner >= 0, flat.source[flat.partner], -1).tolist()
-    return sources
 
 
 def _arrays(flat: _Flat, level: Indices) -> Compiled:

@@ -34,7 +34,6 @@ def save(
     *,
     bytes_per_stage: ArrayLike | None = None,
     static: ArrayLike | None = None,
-    titles: Sequence[str] = (),
 ) -> Path:
     """Draws ``timelines`` one below the other on the same scale of time into ``path`` (PNG, SVG or PDF by its ending).
 
@@ -43,8 +42,11 @@ def save(
     another ending, a missing folder or a batch of timelines.
     """
     target = Path(path)
-    _check(timelines, target)
-    return save_figure(target, drawn(timelines, bytes_per_stage, static, titles))
+    problems = figure_problems(target)
+    if not timelines or any(timeline.end.ndim != 1 for timeline in timelines):
+        problems.append(Problem("pipeline", "timelines", len(timelines), "evaluations, each one: timeline.at(row)"))
+    raise_all(problems)
+    return save_figure(target, drawn(timelines, bytes_per_stage, static))
 
 
 def drawn(
@@ -157,10 +159,3 @@ def _legend(figure: Any, timelines: Sequence[Timeline]) -> None:
 def _paler(colour: str, strength: float) -> str:
     parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     return "#" + "".join(f"{round(255 - strength * (255 - part)):02x}" for part in parts)
-
-
-def _check(timelines: Sequence[Timeline], target: Path) -> None:
-    problems = figure_problems(target)
-    if not timelines or any(timeline.end.ndim != 1 for timeline in timelines):
-        problems.append(Problem("pipeline", "timelines", len(timelines), "evaluations, each one: timeline.at(row)"))
-    raise_all(problems)

@@ -119,13 +119,9 @@ def finish(exchange: Exchange, timeline: Timeline) -> Finish:
     ends = np.maximum(now, last + lost)
     by_chunk = np.empty_like(reduced)
     np.put_along_axis(by_chunk, order, reduced, -1)
-    return Finish(_summed(ends, exchange.tied), by_chunk)
-
-
-def _summed(ends: Floats, tied: Floats) -> Floats:
-    """Returns ``ends`` with sums between ranks that hold the same tensor; a sum begins when all ranks are there."""
-    all_there = np.where(tied > 0, ends, 0.0).max(axis=-1, keepdims=True)
-    return np.asarray(np.where(tied > 0, all_there + tied, ends))
+    # a sum between ranks that hold the same tensor begins when all of them are there
+    all_there = np.where(exchange.tied > 0, ends, 0.0).max(axis=-1, keepdims=True)
+    return Finish(np.asarray(np.where(exchange.tied > 0, all_there + exchange.tied, ends)), by_chunk)
 
 
 def exposed(

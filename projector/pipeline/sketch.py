@@ -12,17 +12,15 @@ IDLE = "·"
 LABEL = 14  # columns for the rank and its bubble
 
 
-def sketch(timeline: Timeline, width: int = 100, by: str = "kind") -> str:
+def sketch(timeline: Timeline, width: int = 100) -> str:
     """Returns the text of a timeline: each column shows what fills most of its slice of time: ``F``, ``B``, ``W``
-    (chunks after the first in lower case) or ``·``.
-
-    ``by="microbatch"`` shows the last digit of the micro-batch instead. Raises :class:`InputError` for a batch of
-    timelines, a width of less than 20 or another ``by``.
-    """
-    _check(timeline, width, by)
+    (chunks after the first in lower case) or ``·``. Raises :class:`InputError` for a batch of timelines or a width of
+    less than 20."""
+    _check(timeline, width)
     plan, columns = timeline.compiled, width - LABEL
     total = float(timeline.makespan)
-    marks = _marks(timeline, by)
+    names = np.asarray(KINDS)[plan.kind]
+    marks = np.where(plan.chunk == 0, names, np.char.lower(names))
     start, end = timeline.shown
     idle = timeline.bubble_of_makespan
     lines = []
@@ -33,14 +31,6 @@ def sketch(timeline: Timeline, width: int = 100, by: str = "kind") -> str:
     schedule = plan.schedule
     head = f"{schedule.name} pp={schedule.pp} vpp={schedule.vpp} m={schedule.microbatches}: {total * 1e3:.3f} ms, "
     return "\n".join([f"{head}bubble {float(timeline.bubble):.1%}", "rank  idle", *lines])
-
-
-def _marks(timeline: Timeline, by: str) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
-    plan = timeline.compiled
-    if by == "microbatch":
-        return np.asarray([str(mb % 10) for mb in plan.microbatch])
-    names = np.asarray(KINDS)[plan.kind]
-    return np.where(plan.chunk == 0, names, np.char.lower(names))
 
 
 def _cells(
@@ -60,12 +50,10 @@ def _cells(
     return "".join(np.where(inside.max(axis=0) >= quiet, marks[most], IDLE))
 
 
-def _check(timeline: Timeline, width: int, by: str) -> None:
+def _check(timeline: Timeline, width: int) -> None:
     problems = []
     if timeline.end.ndim != 1:
         problems.append(Problem("pipeline", "timeline", timeline.end.shape, "one evaluation: timeline.at(row)"))
     if width < LABEL + 6:
         problems.append(Problem("pipeline", "width", width, f"at least {LABEL + 6} columns"))
-    if by not in ("kind", "microbatch"):
-        problems.append(Problem("pipeline", "by", by, "kind or microbatch"))
     raise_all(problems)

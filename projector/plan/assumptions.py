@@ -29,7 +29,7 @@ WORDS = {name: str(row["words"]) for name, row in _TABLE.items()} | {
 }
 
 
-def assumed(texts: Sequence[str], where: str = "--assume") -> Ranges:
+def assumed(texts: Sequence[str]) -> Ranges:
     """Returns :data:`ASSUMPTIONS` with the values of ``KEY=VALUE`` or ``KEY=VALUE,LOW,HIGH`` texts in their place; a
     value without a range is certain. Raises :class:`InputError` with every mistake."""
     ranges, problems = dict(ASSUMPTIONS), list[Problem]()
@@ -37,13 +37,13 @@ def assumed(texts: Sequence[str], where: str = "--assume") -> Ranges:
         key, _, values = text.partition("=")
         name = key.strip().replace("-", "_")
         if name not in ASSUMPTIONS:
-            problems.append(Problem(where, "", text, nearest(name, tuple(ASSUMPTIONS))))
+            problems.append(Problem("--assume", "", text, nearest(name, tuple(ASSUMPTIONS))))
             continue
         low, high = _TABLE[name]["limits"]
         value = ranged(values.split(","), low, high, ASSUMPTIONS[name].unit, "command line")
         if value is None:
             expected = f"{name}=VALUE or VALUE,LOW,HIGH: numbers from {low:g} to {high:g}, VALUE between LOW and HIGH"
-            problems.append(Problem(where, "", text, expected))
+            problems.append(Problem("--assume", "", text, expected))
             continue
         ranges[name] = value
     raise_all(problems)

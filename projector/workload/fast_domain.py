@@ -37,9 +37,9 @@ def written(domain: Mapping[str, int]) -> str:
     return ".".join(parts) or "tp1"
 
 
-def placements(domain: int, names: tuple[str, ...] = ("tp", "cp", "dp", "pp")) -> tuple[str, ...]:
+def placements(domain: int) -> tuple[str, ...]:
     """Returns every way in which groups share a domain of so many ranks."""
-    return tuple(written(dict(zip(names, ranks, strict=True))) for ranks in _products(domain, len(names)))
+    return tuple(written(dict(zip(("tp", "cp", "dp", "pp"), ranks, strict=True))) for ranks in _products(domain, 4))
 
 
 def _products(number: int, factors: int) -> Iterator[tuple[int, ...]]:

@@ -24,20 +24,14 @@ def all_reduce(net: Network) -> Iterator[Cost]:
         yield Cost("nvls", nvls, inside, fill)
     elif inside is not None:
         latency = nvls + 2 * net.crossings(*levels(net), "simple")
-        yield Cost("nvls_tree", latency, max(inside, _crossings(net) / net.rail_rate()), fill)
+        # Two nodes hold one half of the buffer each and exchange the other halves (NVIDIA/nccl@5067397c2676
+        # src/graph/tuning.cc, the case of two nodes of ``NCCL_ALGO_NVLS_TREE``)
+        yield Cost("nvls_tree", latency, max(inside, (1.0 if net.nodes == 2 else 2.0) / net.rail_rate()), fill)
     if net.cluster.inter.in_switch_reduction and net.nodes > 1:
         # Every adapter sends its share once and receives the sum once, whatever the number of nodes.
         chain = 2.0 * (net.local - 1) / net.local / net.link_rate()
         latency = launch + net.constants["collnet_us"] * 1e-6 + net.crossings(2, 2 * (net.pods > 1), "ll")
         yield Cost("collnet", latency, max(inside or chain, 1.0 / net.rail_rate()), fill)
-
-
-def _crossings(net: Network) -> float:
-    """Returns how often the buffer crosses each adapter: two nodes hold one half of it each and exchange the other halves.
-
-    Source: NVIDIA/nccl@5067397c2676 src/graph/tuning.cc, the case of two nodes of ``NCCL_ALGO_NVLS_TREE``.
-    """
-    return 1.0 if net.nodes == 2 else 2.0
 
 
 def _nvls(net: Network) -> float | None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from projector.dataclass import dataclass
 from projector.mechanisms.strategy import Strategy
-from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator, Stream
+from projector.operators.types import Attention, Collective, Gemm, HostWork, Operator, Stream
 from projector.parameter import parameter
 from projector.size import least
 from projector.workload.recipe import Recipe
@@ -130,12 +130,8 @@ class Eager(Runtime):
         narrow = op.dtype in _NARROW
         if isinstance(op, Gemm):
             return self.linear_us * (self.narrow_linear_factor if narrow else 1.0) * share
-        return self._grouped(op, share) * (self.narrow_expert_factor if narrow else 1.0)
-
-    def _grouped(self, op: GroupedGemm, share: float) -> float:
-        """Returns one module call, and work per expert where the backend loops over experts."""
         per_expert = 0.0 if op.backend == "fused" else self.expert_us * op.groups
-        return self.grouped_us * share + per_expert
+        return (self.grouped_us * share + per_expert) * (self.narrow_expert_factor if narrow else 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ Rule = tuple[bool, float]
 """(alternate, share): whether a forward that is ready goes before a backward after a backward; how much of a weight
 gradient must fit into a gap before the next arrival for it to be taken."""
 
-DEFAULT: Rule = (True, 0.5)
+_USUAL: Rule = (True, 0.5)
 SHARES = (1.0, 0.5, 0.0)
 _NEVER = float("inf")
 _ROUNDING = 1e-12  # share of a makespan by which sums of the same times may differ
@@ -35,21 +35,9 @@ class _Played(NamedTuple):
     chosen: bool = False
 
 
-def greedy(
-    name: str,
-    pp: int,
-    microbatches: int,
-    limit: int,
-    costs: Costs | None = None,
-    rule: Rule = DEFAULT,
-    released: float = 0.0,
-) -> Schedule:
-    """Returns the order that ``rule`` gives, of at most ``limit`` micro-batches alive on any rank.
-
-    A micro-batch is alive from the start of its F to the end of its W; its B gives ``released`` of it back. ``costs`` per
-    rank (default: all equal, messages for nothing). After Qi et al., arXiv 2401.10241, section 3.1, whose rules are richer.
-    """
-    return _schedule(name, pp, microbatches, _play(pp, microbatches, limit, costs or Costs.equal(pp), rule, released))
+def greedy(name: str, pp: int, microbatches: int, limit: int) -> Schedule:
+    """Returns the order for equal times and messages for nothing, of at most ``limit`` micro-batches alive on any rank."""
+    return _schedule(name, pp, microbatches, _play(pp, microbatches, limit, Costs.equal(pp), _USUAL, 0.0))
 
 
 def fastest(name: str, by_hand: Schedule, limit: int, costs: Costs, half: bool = False) -> Schedule:
@@ -101,8 +89,10 @@ def _schedule(name: str, pp: int, microbatches: int, played: _Played) -> Schedul
 
 
 def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule, released: float, bound: float = _NEVER) -> _Played:
-    """Plays the ranks in the order of time: each chooses when it is free among what has arrived. Gives up without
-    orders as soon as nothing that may follow ends before ``bound``.
+    """Plays the ranks in the order of time: each chooses by ``rule`` when it is free among what has arrived. Gives up
+    without orders as soon as nothing that may follow ends before ``bound``. A micro-batch is alive from the start of its F
+    to the end of its W; its B gives ``released`` of it back. After Qi et al., arXiv 2401.10241, section 3.1, whose rules
+    are richer.
 
     After a gap a rank still has its forwards and backwards to do, and before the last of them as many weight gradients
     as the limit asks for; that backward's gradient then passes all ranks up to the first, which starts at 0 and has a
@@ -178,7 +168,7 @@ def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule, released: float
 def _equal(
     name: str, times: int, pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int
 ) -> Schedule:
-    """Returns the order for equal times, at most ``times``·pp alive; ``group`` and ``extra_warmup`` do not apply."""
+    """Returns :func:`greedy` with at most ``times``·pp alive; ``group`` and ``extra_warmup`` do not apply."""
     return greedy(name, pp, microbatches, times * pp)
 
 
