@@ -26,7 +26,7 @@ def every() -> Mapping[str, Parameter | Count]:
     """Returns all constants by name: ``kernels.nearest_shapes.REACH``, ``frameworks.primus.runtime.step_ms``,
     ``efficiency.gfx950.gemm.loop.bf16``, ``collectives.nccl.link.intra``, ``gpus.mi355x.memory_gib``, …, in that order
     of rooms."""
-    return dict([*_code(), *_frameworks(), *_efficiency(), *_collectives(), *_quoted("gpus"), *_quoted("clusters")])
+    return dict([*_code(), *_told(), *_quoted("gpus"), *_quoted("clusters")])
 
 
 def _code() -> Iterator[tuple[str, Parameter | Count]]:
@@ -36,25 +36,16 @@ def _code() -> Iterator[tuple[str, Parameter | Count]]:
         yield from ((f"{room}.{name.lstrip('_')}", each) for name, each in declared(module).items())
 
 
-def _frameworks() -> Iterator[tuple[str, Parameter]]:
+def _told() -> Iterator[tuple[str, Parameter]]:
+    """Yields the constants of files that state the source of each."""
     from projector import frameworks
-
-    for name in frameworks.names():
-        yield from ((f"frameworks.{name}.{key}", each) for key, each in frameworks.load(name).constants.items())
-
-
-def _efficiency() -> Iterator[tuple[str, Parameter]]:
+    from projector.collectives.constants import sections
     from projector.hardware.efficiency_file import FOLDER, shipped
 
-    for path in sorted(FOLDER.glob("*.yaml")):
-        yield from ((f"efficiency.{path.stem}.{key}", each) for key, each in shipped(path.stem).items())
-
-
-def _collectives() -> Iterator[tuple[str, Parameter]]:
-    from projector.collectives.constants import sections
-
-    for section, entries in sections().items():
-        yield from ((f"collectives.{section}.{key}", each) for key, each in entries.items())
+    files = {f"frameworks.{name}": frameworks.load(name).constants for name in frameworks.names()}
+    files |= {f"efficiency.{path.stem}": shipped(path.stem) for path in sorted(FOLDER.glob("*.yaml"))}
+    files |= {f"collectives.{section}": entries for section, entries in sections().items()}
+    yield from ((f"{file}.{key}", each) for file, entries in files.items() for key, each in entries.items())
 
 
 def _quoted(folder: str) -> Iterator[tuple[str, Parameter]]:

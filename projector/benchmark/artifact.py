@@ -12,12 +12,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import Device
 from projector.benchmark.timings import Asked, Timings
 from projector.errors import InputError, Problem, raise_all
 from projector.io.documents import parse_json
-from projector.io.files import read_text
+from projector.io.files import read_text, write_whole, writing
 from projector.workload.structure import to_mapping
 
 SCHEMA = 2
@@ -44,7 +43,8 @@ def save(path: Path, timings: Timings, asked: Asked, notes: Iterable[str], devic
         "notes": list(notes),
         "timings": asdict(timings),
     }
-    write_whole(path, json.dumps(document, indent=1) + "\n")
+    with writing(path):
+        write_whole(path, json.dumps(document, indent=1) + "\n")
 
 
 def read(path: Path) -> dict[str, Any]:

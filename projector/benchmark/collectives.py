@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from projector.benchmark import launcher, processes
-from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import Device
 from projector.benchmark.job import unheard
 from projector.benchmark.timings import CollectiveWanted, Seconds
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.io import csv_file
+from projector.io.files import write_whole, writing
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 #: Columns of a table (``measured/collectives/README.md``).
@@ -118,7 +118,8 @@ def known(path: Path) -> frozenset[tuple[str, int, int, int]]:
 def add_rows(path: Path, swept: Sequence[Swept], software: str) -> int:
     """Adds rows to a table, all or none, and returns how many it has. Raises :class:`InputError` for another file."""
     rows = [*_read(path), *(_row(each, software) for each in swept)]
-    write_whole(path, csv_file.text(COLUMNS, *(map(row.get, COLUMNS) for row in rows)))
+    with writing(path):
+        write_whole(path, csv_file.text(COLUMNS, *(map(row.get, COLUMNS) for row in rows)))
     return len(rows)
 
 

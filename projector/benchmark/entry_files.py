@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from projector.benchmark.atomic import write_whole
 from projector.benchmark.entry import Entry
 from projector.benchmark.fabric import Joined
 from projector.hardware.types import Gpu
 from projector.hardware.yaml_file import written
+from projector.io.files import write_whole, writing
 from projector.parameter import Parameter
 
 #: assumed: the fabric of a cluster of one device, which no single device can measure (catalogue entry of the CPU).
@@ -99,5 +99,6 @@ def _save(path: Path, content: Mapping[str, Any], software: str) -> Path:
 
     text = f"# Made by `python -m projector probe`; {software}\n"
     text += yaml.safe_dump(dict(content), sort_keys=False, width=120, allow_unicode=True, default_flow_style=None)
-    write_whole(path, text, "--out", "a folder to write to")
+    with writing(path, "--out", "a folder to write to"):
+        write_whole(path, text)
     return path

@@ -64,7 +64,7 @@ def place() -> str:
 
 
 def _read(by: str, environment: Mapping[str, str], names: list[str]) -> Launched:
-    bad = [name for name in names[:3] if _malformed(environment.get(name))]
+    bad = [name for name in names[:3] if not environment.get(name, "0").isdecimal()]
     wrong = [Problem(by, name, environment[name], "a whole number") for name in bad]
     rank, size = names[:2]
     if not wrong and not 0 <= int(environment[rank]) < int(environment[size]):
@@ -79,10 +79,6 @@ def _read(by: str, environment: Mapping[str, str], names: list[str]) -> Launched
     return Launched(
         by, number, total, int(environment.get(names[2]) or number % per_node), per_node, nodes or -(-total // per_node)
     )
-
-
-def _malformed(text: str | None) -> bool:
-    return text is not None and not text.isdecimal()
 
 
 def meeting(job: Launched, environment: Mapping[str, str] = os.environ) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from projector.benchmark import attention, gemm, grouped
-from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import Device
 from projector.benchmark.job import Job, Ready, Skip, unheard
 from projector.benchmark.passes import PASSES, Pass
@@ -22,6 +21,7 @@ from projector.benchmark.stopwatch import Stopwatch
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, truncate
 from projector.io import csv_file
+from projector.io.files import write_whole, writing
 from projector.kernels.protocol import ComputeOp
 from projector.kernels.tables import SHAPES, cells_of
 from projector.operators.types import Stream
@@ -100,7 +100,8 @@ def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _write(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
-    write_whole(path, csv_file.text(columns, *(map(row.get, columns) for row in rows)))
+    with writing(path):
+        write_whole(path, csv_file.text(columns, *(map(row.get, columns) for row in rows)))
 
 
 #: Above this many bytes a rate no longer changes (the ramp of a stream ends some hundred times earlier).
@@ -303,9 +304,7 @@ def _save(tables: Mapping[str, TableFile]) -> None:
 def writable(folder: Path) -> None:
     """Raises :class:`InputError` for a folder that cannot be written, before hours of work."""
     probe = folder / ".writable"
-    try:
+    with writing(folder, "--out", "a folder to write to"):
         folder.mkdir(parents=True, exist_ok=True)
         probe.touch()
         probe.unlink()
-    except OSError as error:
-        raise InputError([Problem("--out", "", str(folder), f"a folder to write to ({error.strerror})")]) from None

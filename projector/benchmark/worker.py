@@ -12,9 +12,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import open_device
 from projector.benchmark.processes import end_with_parent, given, meet
+from projector.io.files import write_whole, writing
 
 
 def main() -> None:
@@ -29,7 +29,8 @@ def main() -> None:
 
     def keep(result: Any) -> None:
         if rank == 0:
-            write_whole(folder / "result", json.dumps(result))
+            with writing(folder / "result"):
+                write_whole(folder / "result", json.dumps(result))
 
     gc.freeze()  # modules stay: collections between timings need not walk through all of torch
     keep(task(job.payload, device, keep))

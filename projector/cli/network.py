@@ -80,7 +80,7 @@ def _errors(swept: CollectiveTest, before: Cluster, after: Cluster) -> Errors:
 
 def _write(options: argparse.Namespace, like: str, shares: Shares) -> None:
     from projector.hardware.cluster_file import text
-    from projector.io.files import write_whole
+    from projector.io.files import write_whole, writing
 
     if not shares.told:
         raise InputError([Problem(str(options.files[0]), "", "; ".join(shares.notes), "a test that tells a bandwidth")])
@@ -89,11 +89,8 @@ def _write(options: argparse.Namespace, like: str, shares: Shares) -> None:
         (each.name, f"{_longest_message(each.swept, shares.cluster)}: {_busbw(each.swept):.4g} GB/s bus bandwidth")
         for each in shares.told
     ]
-    try:
+    with writing(options.out, "--out", "a file to write"):
         write_whole(options.out, text(cluster, _gpu_name(like, cluster), f"cluster {like}", origins))
-    except OSError as error:
-        expected = f"a file to write ({error.strerror})"
-        raise InputError([Problem("--out", "", str(options.out), expected)]) from None
 
 
 def _gpu_name(like: str, cluster: Cluster) -> str:

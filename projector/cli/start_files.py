@@ -304,10 +304,6 @@ def _primus(load: Workload, _: Cluster) -> str:
     return _yaml(experiment)
 
 
-def _torchtitan(load: Workload, _: Cluster) -> str:
-    return launchable.toml(launchable.job(load))
-
-
 def _case(load: Workload, cluster: Cluster) -> str:
     """Returns a case of this project, with nothing that its framework decides."""
     from projector.workload.structure import to_mapping
@@ -326,6 +322,6 @@ _TEXTS: Mapping[str, Callable[[Workload, Cluster], str]] = {
     "pytorchjob": _pytorchjob,
     "megatron": lambda load, _: _yaml(launchable.arguments(load)),
     "primus": _primus,
-    "torchtitan": _torchtitan,
+    "torchtitan": lambda load, _: launchable.toml(launchable.job(load)),
     "nemo": lambda load, cluster: _yaml(launchable.nemo(load, *_hosts_and_gpus(load, cluster))),
 }

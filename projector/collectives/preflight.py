@@ -8,7 +8,8 @@ message size, and the rate of square products of each rank. Source: AMD-AGI/Prim
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from statistics import median
 
@@ -98,7 +99,8 @@ def _report(text: str, path: Path, problems: list[Problem]) -> tuple[list[Collec
 
 def _table(lines: Sequence[str]) -> tuple[list[str], list[_Row]]:
     """Returns the heads of the sizes, and a row for each rank or group of ranks. Raises ValueError without a table."""
-    cells = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in _block(lines)]
+    block = takewhile(lambda line: line.lstrip().startswith("|"), lines)
+    cells = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in block]
     if len(cells) < 3:
         raise ValueError("no row of figures")
     heads = cells[0][3:]
@@ -107,13 +109,6 @@ def _table(lines: Sequence[str]) -> tuple[list[str], list[_Row]]:
     if wrong:
         raise ValueError(f"{wrong[0].values} of {wrong[0].host}")
     return heads, rows
-
-
-def _block(lines: Sequence[str]) -> Iterator[str]:
-    for line in lines:
-        if not line.lstrip().startswith("|"):
-            return
-        yield line
 
 
 def _ranks(text: str) -> tuple[int, ...]:

@@ -132,17 +132,9 @@ def _gpus(reader: Reader, stated: Mapping[str, object]) -> int | None:
     return ranks
 
 
-def _recipe_of_deep_model(reader: Reader) -> object:
-    return recipe_fields(reader, _DEPTH)
-
-
-def _gpus_alone(reader: Reader) -> object:
-    return _gpus(reader, {})
-
-
 _DEPTH = 32  # of any model: layers on a virtual stage are read where the depth is known
 #: Everything here that reads arguments: what they ask for are the names that count.
-_READERS = (model_fields, _recipe_of_deep_model, _deepspeed, _gpus_alone)
+_READERS = (model_fields, lambda reader: recipe_fields(reader, _DEPTH), _deepspeed, lambda reader: _gpus(reader, {}))
 
 
 def _model(fields: Mapping[str, object], origin: Origin) -> tuple[Model | None, list[Problem]]:

@@ -19,19 +19,15 @@ KEYS = ("id", "model", "recipe", "gpus", "nodes", "cluster", "gpu", "framework",
 _MOST_GPUS = 1_000_000  # as in projector.workload.validate: well above anything built
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 1 <= value <= _MOST_GPUS
-
-
 #: What a value of each key is, and in words.
+_TEXT: tuple[Callable[[Any], bool], str] = (lambda value: isinstance(value, str) and bool(value.strip()), "text")
 _VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("id", "cluster", "gpu", "framework", "group", "notes"), (_is_text, "text")),
+    **dict.fromkeys(("id", "cluster", "gpu", "framework", "group", "notes"), _TEXT),
     "framework_date": (lambda value: isinstance(value, str) and is_month(value), MONTH),
-    **dict.fromkeys(("gpus", "nodes"), (_is_count, f"a whole number from 1 to {_MOST_GPUS}")),
+    **dict.fromkeys(
+        ("gpus", "nodes"),
+        (lambda value: type(value) is int and 1 <= value <= _MOST_GPUS, f"a whole number from 1 to {_MOST_GPUS}"),
+    ),
 }
 
 

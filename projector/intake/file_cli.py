@@ -208,11 +208,6 @@ def _lone_file(launch: Launch) -> list[str]:
     return _configuration_files(alone)[:1]
 
 
-def _factory_words(launch: Launch) -> list[str]:
-    """Returns ``key=value`` words over a file, or the options where no file is named."""
-    return _assignments(launch) if _first_file(launch) else _every_option(launch)
-
-
 def _axolotl_words(launch: Launch) -> list[str]:
     words = list(launch.arguments)
     return _options(words[: words.index("--")] if "--" in words else words)
@@ -283,14 +278,6 @@ def _config_file(launch: Launch) -> list[str]:
     return values_of(launch, "config")[:1]
 
 
-def _no_words(_launch: Launch) -> list[str]:
-    return []
-
-
-def _own_options(launch: Launch) -> list[str]:
-    return _options(launch.arguments)
-
-
 def _every_option(launch: Launch) -> list[str]:
     return _options(launch.arguments, ())
 
@@ -305,7 +292,7 @@ class _Tool:
     dialect: str
     load: Callable[..., Loaded]
     files: Callable[[Launch], list[str]] = _config_file
-    words: Callable[[Launch], list[str]] = _own_options
+    words: Callable[[Launch], list[str]] = lambda launch: _options(launch.arguments)
     gpus: Callable[[Launch, Mapping[str, object], Way], str] = _all_gpus
 
 
@@ -315,14 +302,20 @@ _TRL = r"(?:.*/)?trl sft|(?:.*/)?trl/(?:examples/)?scripts/\w*sft\w*\.py "
 _TRL_TOOL = _Tool(_TRL, "trl", load_trl, files=_trl_file, gpus=_trl_gpus)
 _TOOLS = (
     _TRL_TOOL,
-    _Tool(r"(?:.*/)?deepy\.py ", "gpt_neox", gpt_neox.load, files=_neox_files, words=_no_words, gpus=_neox_gpus),
+    _Tool(r"(?:.*/)?deepy\.py ", "gpt_neox", gpt_neox.load, files=_neox_files, words=lambda _: [], gpus=_neox_gpus),
     _Tool(r"(?:.*/)?tune run", "torchtune", load_torchtune, words=_assignments, gpus=_tune_gpus),
     _Tool(r"(?:.*/)?litgpt (?:pretrain|finetune)", "litgpt", load_litgpt, words=_litgpt_words, gpus=lambda *_: ""),
-    _Tool(_FACTORY, "llama_factory", load_llama_factory, files=_first_file, words=_factory_words),
+    _Tool(
+        _FACTORY,
+        "llama_factory",
+        load_llama_factory,
+        files=_first_file,
+        words=lambda launch: _assignments(launch) if _first_file(launch) else _every_option(launch),
+    ),
     _Tool(
         r"(?:.*/)?axolotl train|axolotl\.cli\.train ", "axolotl", load_axolotl, files=_lone_file, words=_axolotl_words
     ),
     _Tool(_SWIFT, "swift", load_swift, files=_first_file, words=_every_option, gpus=_swift_gpus),
 )
 #: Any program with the arguments of transformers' Trainer (``HfArgumentParser``), such as LLaMA-Factory's before its CLI.
-_TRAINER_TOOL = _Tool("", "trainer", load_trainer, files=_no_words, words=_every_option, gpus=_single_gpu)
+_TRAINER_TOOL = _Tool("", "trainer", load_trainer, files=lambda _: [], words=_every_option, gpus=_single_gpu)

@@ -9,7 +9,6 @@ from pathlib import Path
 from projector.errors import InputError, Problem, Unsupported, nearest
 from projector.intake import huggingface_table, known_settings
 from projector.intake.asked import names_read
-from projector.intake.huggingface_hybrids import HYBRIDS
 from projector.intake.huggingface_types import LANGUAGE_DEFAULTS, MODEL_TYPES, STACKED, vision
 from projector.intake.loaded import Loaded
 from projector.intake.tables import table
@@ -32,7 +31,7 @@ _LANGUAGE_FIRST = ("gemma3", "gemma3n", "llama4", "mistral3")
 @cache
 def _types() -> Mapping[str, Callable[[Reader], dict[str, object]]]:
     """Returns the readers of configurations by ``model_type``."""
-    return {**MODEL_TYPES, **HYBRIDS, **huggingface_table.readers()}
+    return {**MODEL_TYPES, **huggingface_table.readers()}
 
 
 def _refused(kind: str) -> str | None:

@@ -20,7 +20,7 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware.catalogue import find_gpu, machine_of
 from projector.intake.loaded import Loaded
-from projector.intake.values import section
+from projector.intake.values import at, section
 from projector.io.documents import parse_yaml
 from projector.io.files import read_text
 
@@ -76,14 +76,14 @@ def read(text: str, where: str) -> Manifest | None:
         return _skypilot(documents[0])
     if len(documents) == 1 and isinstance(documents[0].get("command"), str) and "environment" in documents[0]:
         return _azure(documents[0])
-    task, files = _at(documents[0], "experiment", "task"), _listed(documents[0].get("defaults")) if documents else []
+    task, files = at(documents[0], "experiment", "task"), _listed(documents[0].get("defaults")) if documents else []
     trained = next((str(one["train"]) for one in _mappings(files) if one.get("train")), "")
-    return _flagscale(documents[0], trained) if len(documents) == 1 and trained and _at(task, "entrypoint") else None
+    return _flagscale(documents[0], trained) if len(documents) == 1 and trained and at(task, "entrypoint") else None
 
 
 def _kubernetes(documents: list[Mapping[str, Any]]) -> Manifest:
     maps = {
-        str(_at(one, "metadata", "name")): section(one, "data") for one in documents if one.get("kind") == "ConfigMap"
+        str(at(one, "metadata", "name")): section(one, "data") for one in documents if one.get("kind") == "ConfigMap"
     }
     parts, selected = [], ""
     for document in documents:
@@ -95,14 +95,14 @@ def _kubernetes(documents: list[Mapping[str, Any]]) -> Manifest:
         for pod in pods:
             parts += [_shell(one, pod.spec, maps, operator) for one in _containers(pod.spec)]
             selected = selected or _node_labels(pod.spec)
-        parts += [str(_at(document, "spec", "entrypoint") or "")] if document.get("kind") == "RayJob" else []
+        parts += [str(at(document, "spec", "entrypoint") or "")] if document.get("kind") == "RayJob" else []
     return _on_labelled_machine(Manifest("\n".join(dict.fromkeys(part for part in parts if part))), selected)
 
 
 def _hostfile(document: Mapping[str, Any]) -> list[str]:
     """Returns shell that writes the hosts of an MPIJob, as its operator does (kubeflow/mpi-operator pkg/controller)."""
-    workers = _at(document, "spec", "mpiReplicaSpecs", "Worker", "replicas")
-    slots = _at(document, "spec", "slotsPerWorker") or 1
+    workers = at(document, "spec", "mpiReplicaSpecs", "Worker", "replicas")
+    slots = at(document, "spec", "slotsPerWorker") or 1
     return [f"printf 'worker-%d slots={slots}\\n' $(seq {workers}) > {_HOSTFILE}"] if workers else []
 
 
@@ -111,10 +111,10 @@ def _operator_variables(document: Mapping[str, Any], nodes: list[str]) -> dict[s
     start, and how many pods there are where that is elastic."""
     if document.get("kind") == "MPIJob":
         return {"OMPI_MCA_orte_default_hostfile": _HOSTFILE}
-    elastic = section(_at(document, "spec"), "elasticPolicy")
+    elastic = section(at(document, "spec"), "elasticPolicy")
     each = (
-        _at(document, "spec", "nprocPerNode")
-        or _at(document, "spec", "trainer", "numProcPerNode")
+        at(document, "spec", "nprocPerNode")
+        or at(document, "spec", "trainer", "numProcPerNode")
         or elastic.get("nProcPerNode")
     )
     if document.get("kind") != "PyTorchJob" and each is None:
@@ -153,7 +153,7 @@ def _gpus(container: Mapping[str, Any]) -> str:
     """Returns the number of GPUs that a container asks for, as written; empty without one."""
     for name in ("resources", "resourcesPerNode"):
         for kind in ("limits", "requests"):
-            for key, value in section(_at(container, name), kind).items():
+            for key, value in section(at(container, name), kind).items():
                 if _GPUS.match(str(key)):
                     return str(value)
     return ""
@@ -192,7 +192,7 @@ def _command(words: list[str]) -> str:
 
 def _files(one: Mapping[str, Any], spec: Mapping[str, Any], maps: Mapping[str, Any]) -> list[str]:
     """Returns shell that writes the scripts of a ConfigMap of the same file to where the container mounts them."""
-    volumes = {item.get("name"): _at(item, "configMap", "name") for item in _mappings(spec.get("volumes"))}
+    volumes = {item.get("name"): at(item, "configMap", "name") for item in _mappings(spec.get("volumes"))}
     writes = []
     for mount in _mappings(one.get("volumeMounts")):
         for name, text in maps.get(str(volumes.get(mount.get("name"))), {}).items():
@@ -206,7 +206,7 @@ def _files(one: Mapping[str, Any], spec: Mapping[str, Any], maps: Mapping[str, A
 def _node_labels(spec: Mapping[str, Any]) -> str:
     """Returns the node labels that a pod requires, one ``key=value`` a line."""
     wanted = [f"{key}={value}" for key, value in section(spec, "nodeSelector").items()]
-    of_nodes = _at(
+    of_nodes = at(
         spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"
     )
     terms = [item for term in _mappings(of_nodes) for item in _mappings(term.get("matchExpressions"))]
@@ -228,12 +228,12 @@ def _on_labelled_machine(manifest: Manifest, labels: str) -> Manifest:
 
 
 def _skypilot(task: Mapping[str, Any]) -> Manifest:
-    kind, _, count = _accelerators(_at(task, "resources", "accelerators")).partition(":")
+    kind, _, count = _accelerators(at(task, "resources", "accelerators")).partition(":")
     nodes = str(task.get("num_nodes", 1))
     known = {"SKYPILOT_NUM_NODES": nodes, "SKYPILOT_NUM_GPUS_PER_NODE": count or "1", **section(task, "envs")}
     lines = [f"export {name}={_quoted(str(value))}" for name, value in known.items() if value is not None]
     lines.append("export SKYPILOT_NODE_IPS=\"$(printf 'node%d\\n' $(seq $SKYPILOT_NUM_NODES))\"")
-    machine = machine_of(str(_at(task, "resources", "instance_type") or "")) or find_gpu(kind)
+    machine = machine_of(str(at(task, "resources", "instance_type") or "")) or find_gpu(kind)
     return Manifest("\n".join([*lines, str(task.get("run") or "")]), machine, f"resources {kind}" if machine else "")
 
 
@@ -244,22 +244,22 @@ def _accelerators(value: Any) -> str:
 
 
 def _azure(job: Mapping[str, Any]) -> Manifest:
-    each, nodes = _at(job, "distribution", "process_count_per_instance"), _at(job, "resources", "instance_count") or 1
+    each, nodes = at(job, "distribution", "process_count_per_instance"), at(job, "resources", "instance_count") or 1
     lines = [f"export {name}={_quoted(str(value))}" for name, value in section(job, "environment_variables").items()]
     lines += [f"export WORLD_SIZE=$(({nodes} * {each}))"] if each else []
     inputs = section(job, "inputs")
     command = re.sub(r"\$\{\{\s*inputs\.(\w+)\s*\}\}", lambda m: _input(inputs, m[1]), str(job.get("command") or ""))
-    machine = machine_of(str(_at(job, "resources", "instance_type") or ""))
+    machine = machine_of(str(at(job, "resources", "instance_type") or ""))
     return Manifest("\n".join([*lines, command]), machine, f"instance_type {machine}" if machine else "")
 
 
 def _flagscale(job: Mapping[str, Any], trained: str) -> Manifest:
     """Returns a FlagScale job's program with the arguments of ``train/NAME.yaml``, which Hydra merges into the job."""
-    runner, envs = section(_at(job, "experiment"), "runner"), section(_at(job, "experiment"), "envs")
+    runner, envs = section(at(job, "experiment"), "runner"), section(at(job, "experiment"), "envs")
     lines = [f"export {name}={_quoted(str(value))}" for name, value in envs.items()]
     nodes = runner.get("nnodes") or ("$HOSTS" if runner.get("hostfile") else 1)
     sizes = f"--nnodes {nodes} --nproc_per_node {runner.get('nproc_per_node', 'gpu')}"
-    program = str(_at(job, "experiment", "task", "entrypoint"))
+    program = str(at(job, "experiment", "task", "entrypoint"))
     script = "\n".join([*lines, f"torchrun {sizes} {program} --yaml-cfg train/{trained}.yaml"])
     return Manifest(script, program=posixpath.basename(program))
 
@@ -278,12 +278,6 @@ def program_beside(file: Path) -> str:
 def _input(inputs: Mapping[str, Any], name: str) -> str:
     value = inputs.get(name)
     return f"/inputs/{name}" if value is None or isinstance(value, Mapping) else str(value)
-
-
-def _at(value: Any, *keys: str) -> Any:
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
 
 
 def _mappings(value: Any) -> list[Mapping[str, Any]]:

@@ -24,7 +24,7 @@ from projector.workload.model import Model
 
 _table = partial(table, "nemo_recipes")
 _RECIPE = re.compile(r"\b\w+\.(?:pretrain|finetune)_recipe\(")
-_KINDS = ("pretrain", "finetune")
+_CALLED = ("pretrain_recipe", "finetune_recipe")
 
 
 def arguments_of(factory: str) -> dict[str, Any]:
@@ -95,10 +95,8 @@ def of_python(text: str, where: str, model: Model | None) -> Loaded:
 
 
 def _kind(call: ast.Call) -> str:
-    name = call.func.attr.removesuffix("_recipe") if isinstance(call.func, ast.Attribute) else ""
-    return (
-        name if name in _KINDS and isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_recipe") else ""
-    )
+    called = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    return called.removesuffix("_recipe") if called in _CALLED else ""
 
 
 def _assigned(tree: ast.AST) -> Iterator[tuple[list[str], object]]:

@@ -14,7 +14,7 @@ from projector.intake.dialect import BUNDLES, dialect, loose
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import OTHERS
 from projector.intake.settings import Settings
-from projector.intake.values import section
+from projector.intake.values import at, section
 from projector.workload import zoo
 from projector.workload.model import Model
 from projector.workload.optimizers import named
@@ -265,7 +265,5 @@ def _resolved(value: object, root: Mapping[str, object], depth: int = _DEPTH) ->
     match = _REFERENCE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None or not depth:
         return value
-    target: object = root
-    for step in match[1].split("."):
-        target = target.get(step) if isinstance(target, Mapping) else None
+    target = at(root, *match[1].split("."))
     return value if target is None else _resolved(target, root, depth - 1)

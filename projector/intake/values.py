@@ -52,9 +52,16 @@ def program(text: str, where: str) -> ast.Module:
         raise InputError([Problem(where, "", str(error)[:120], "a Python program")]) from None
 
 
+def at(content: object, *keys: str) -> Any:
+    """Returns the value at ``keys`` of nested mappings; None where there is none."""
+    for key in keys:
+        content = content.get(key) if isinstance(content, Mapping) else None
+    return content
+
+
 def section(content: object, key: str) -> Mapping[str, Any]:
     """Returns the mapping at ``key`` of ``content``; empty where there is none."""
-    value = content.get(key) if isinstance(content, Mapping) else None
+    value = at(content, key)
     return value if isinstance(value, Mapping) else {}
 
 

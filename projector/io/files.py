@@ -118,10 +118,8 @@ def write_whole(path: str | Path, content: bytes | str) -> None:
 
 def folder(path: str | Path, flag: str) -> Path:
     """Returns the folder at ``path``, made where there is none. Raises :class:`InputError` that blames ``flag``."""
-    try:
+    with writing(path, flag, "a folder"):
         Path(path).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError([Problem(flag, "", str(path), f"a folder ({error.strerror})")]) from None
     return Path(path)
 
 
@@ -150,13 +148,15 @@ def save_figure(path: Path, figure: Any) -> Path:
 
 
 @contextmanager
-def writing(path: str | Path) -> Iterator[None]:
-    """Raises :class:`InputError` for the :class:`OSError` of a file that cannot be written."""
+def writing(path: str | Path, flag: str = "", expected: str = "a file that can be written") -> Iterator[None]:
+    """Raises :class:`InputError` for the :class:`OSError` of a file that cannot be written; it blames ``flag``, where one
+    named the file."""
     try:
         yield
     except OSError as error:
-        found = error.strerror or str(error)
-        raise InputError([Problem(str(path), "", found, "a file that can be written")]) from None
+        reason = error.strerror or str(error)
+        found, expected = (str(path), f"{expected} ({reason})") if flag else (reason, expected)
+        raise InputError([Problem(flag or str(path), "", found, expected)]) from None
 
 
 def _replace(file: Path, data: bytes, mode: int) -> None:

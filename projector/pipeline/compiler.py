@@ -116,9 +116,8 @@ class _Flat:
 def _levels(flat: _Flat) -> tuple[int, list[int]]:
     """Returns how many actions can run, and the level of each: 1 + the highest level among its predecessors (from 0)."""
     source = flat.source.tolist()
-    second_source = np.where(
-        flat.partner >= 0, flat.source[flat.partner], -1
-    ).tolist()  # of a backward beside a forward
+    # that of the backward that a forward runs beside (−1: none)
+    second_source = np.where(flat.partner >= 0, flat.source[flat.partner], -1).tolist()
     level = [-1] * flat.size
     at, ends = list(flat.starts[:-1]), flat.starts[1:]
     waiting: dict[int, int] = {}

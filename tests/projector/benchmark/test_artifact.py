@@ -122,7 +122,7 @@ def test_a_place_that_cannot_be_written_is_told(taken: tuple[Workload, Measureme
     _, found = taken
     (tmp_path / "a file").write_text("")
     place = tmp_path / "a file" / "times.json"
-    refusal(artifact.save, place, found.timings, found.asked, (), cpu, match="a place to write to")
+    refusal(artifact.save, place, found.timings, found.asked, (), cpu, match="a file that can be written")
 
 
 def test_both_commands_use_a_file(file: Path, small: Path, capsys: pytest.CaptureFixture[str]) -> None:
