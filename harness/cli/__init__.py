@@ -61,4 +61,5 @@ def _parser() -> argparse.ArgumentParser:
         "1 when a gate fails; ",
         examples=("run suites/scaling.yaml", "ingest measured/logs/cpu_gpt.log.gz"),
         commands=COMMANDS,
+        adder="harness.cli.common",
     )

@@ -9,8 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.cli.common import add_command, say, tables_in
-from projector.cli.parser import Parser
+from harness.cli.common import say, tables_in
 from projector.errors import Problem, nearest, raise_all
 from projector.io.progress import progress
 from projector.io.rows import grouped
@@ -33,8 +32,7 @@ class _Line(NamedTuple):
     unseen: Worth
 
 
-def register(parser: Parser) -> None:
-    add_command(parser, command, {"--jobs": {"default": os.cpu_count() or 1}})
+KNOWN = {"--jobs": {"default": os.cpu_count() or 1}}
 
 
 def command(args: argparse.Namespace) -> int:

@@ -13,12 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from harness.calibrate import held_out
-from harness.cli.common import add_command, measured_runs, say
+from harness.cli.common import measured_runs, say
 from harness.contracts.estimates import Observation
 from harness.report.spec import tabled
 from harness.report.table import NONE, Report, Table, percent
 from projector import posterior
-from projector.cli.parser import Parser
 from projector.errors import InputError, Problem, nearest
 from projector.io.files import read_text, write_whole
 from projector.io.progress import progress
@@ -30,11 +29,7 @@ if TYPE_CHECKING:
 NAME = "simulate"
 # The kinds of harness.kernels.calibrate, repeated because that takes long to import.
 KINDS = ("gemm", "attention", "grouped", "stream")
-
-
-def register(parser: Parser) -> None:
-    only = {"choices": KINDS, "help": f"with --kernels: only {', '.join(KINDS)}"}
-    add_command(parser, command, {"--only": only})
+KNOWN = {"--only": {"choices": KINDS, "help": f"with --kernels: only {', '.join(KINDS)}"}}
 
 
 def command(args: argparse.Namespace) -> int:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from harness.cli.common import add_command, say
+from harness.cli.common import say
 from harness.evidence import shelf
-from projector.cli.parser import Parser
 from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from harness.kernels.collectives_table import CollectiveRecord
 
 
-def register(parser: Parser) -> None:
-    add_command(parser, command, {"places": {"default": [shelf.folder("measured/collectives")]}})
+KNOWN = {"places": {"default": [shelf.folder("measured/collectives")]}}
 
 
 def command(args: argparse.Namespace) -> int:

@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import add_command, folder_problems, measured_runs, said_of, say
-from projector.cli.parser import Parser
+from harness.cli.common import folder_problems, measured_runs, said_of, say
 from projector.errors import InputError
 from projector.io.files import write_whole
 
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from harness.report.table import Report
 
 
-def register(parser: Parser) -> None:
-    add_command(parser, command, {"--runs": {"help": "files of measured runs, for the ids"}})
+KNOWN = {"--runs": {"help": "files of measured runs, for the ids"}}
 
 
 def command(args: argparse.Namespace) -> int:

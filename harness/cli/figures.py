@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.calibrate import held_out
 from harness.cli import against
-from harness.cli.common import add_command, folder_problems, say, tables_in
+from harness.cli.common import folder_problems, say, tables_in
 from harness.contracts.results import BASELINE, Evaluation
 from harness.evaluation import evaluate, first_look, observations, speed
 from harness.evidence import shelf, suite
@@ -31,7 +31,6 @@ from harness.report.plot import png
 from harness.report.table import Report
 from projector import posterior
 from projector.cli.inputs import or_none
-from projector.cli.parser import Parser
 from projector.errors import NO_FILE, InputError, Problem, raise_all
 from projector.io.files import write_whole
 from projector.io.progress import progress
@@ -39,8 +38,7 @@ from projector.io.progress import progress
 _DOTS_PER_INCH = 120  # resolution of plots that are checked in
 
 
-def register(parser: Parser) -> None:
-    add_command(parser, command, {"--suite": {"default": shelf.folder("suites") / "moe.yaml"}})
+KNOWN = {"--suite": {"default": shelf.folder("suites") / "moe.yaml"}}
 
 
 def command(args: argparse.Namespace) -> int:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.common import add_command, say, tables
-from projector.cli.parser import Parser
+from harness.cli.common import say, tables
 from projector.io.progress import progress
 
-
-def register(parser: Parser) -> None:
-    add_command(parser, command, {"runs": {"default": [Path("measured/runs")]}})
+KNOWN = {"runs": {"default": [Path("measured/runs")]}}
 
 
 def command(args: argparse.Namespace) -> int:

@@ -8,18 +8,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from harness.cli.common import add_command, say
+from harness.cli.common import say
 from harness.contracts.results import BASELINE, FITS
 from harness.score.drift import BROKEN
-from projector.cli.parser import Parser
 from projector.errors import InputError, Problem, nearest, raise_all
 from projector.io.files import write_whole
 
 _PICTURES = (".png", ".svg", ".pdf")
 
 
-def register(parser: Parser) -> None:
-    add_command(parser, command, {"--fit": {"choices": FITS}, "--drift-tolerance": {"default": BROKEN}})
+KNOWN = {"--fit": {"choices": FITS}, "--drift-tolerance": {"default": BROKEN}}
 
 
 def command(args: argparse.Namespace) -> int:

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import ingest_view
-from harness.cli.common import add_command, said_of
+from harness.cli.common import said_of
 from projector.cli import as_json
-from projector.cli.parser import Parser
 from projector.io import terminal
 from projector.io.table import Line
 
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
 
 _MOST_REASONS = 60  # reasons counted below the rows
 _MOST = 40  # items of one kind printed for a row
-
-
-def register(parser: Parser) -> None:
-    add_command(parser, command)
 
 
 def command(args: argparse.Namespace) -> int:

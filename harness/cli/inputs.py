@@ -6,15 +6,9 @@ import argparse
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from harness.cli.common import add_command
 from projector.cli import as_json
-from projector.cli.parser import Parser
 from projector.errors import InputError, Problem, collecting_into, raise_all
 from projector.io.progress import progress
-
-
-def register(parser: Parser) -> None:
-    add_command(parser, command)
 
 
 def command(args: argparse.Namespace) -> int:

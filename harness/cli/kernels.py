@@ -7,8 +7,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.cli.common import add_command, folder_problems, say
-from projector.cli.parser import Parser
+from harness.cli.common import folder_problems, say
 from projector.errors import Problem, raise_all
 from projector.io.progress import progress
 
@@ -22,9 +21,7 @@ if TYPE_CHECKING:
 FORMATS = ("md", "csv", "json", "png")
 
 
-def register(parser: Parser) -> None:
-    formats = {"choices": FORMATS, "default": list(FORMATS)}
-    add_command(parser, command, {"--format": formats, "--jobs": {"default": min(2, os.cpu_count() or 1)}})
+KNOWN = {"--format": {"choices": FORMATS, "default": list(FORMATS)}, "--jobs": {"default": min(2, os.cpu_count() or 1)}}
 
 
 def command(args: argparse.Namespace) -> int:

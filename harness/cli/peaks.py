@@ -8,15 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.cli.common import add_command, say
-from projector.cli.parser import Parser
+from harness.cli.common import say
 from projector.errors import InputError, Problem, nearest, raise_all
 from projector.io.files import write_whole
 from projector.workload import zoo
-
-
-def register(parser: Parser) -> None:
-    add_command(parser, command)
 
 
 def command(args: argparse.Namespace) -> int:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from harness.cli.common import add_command, say
+from harness.cli.common import say
 from harness.evidence import shelf
-from projector.cli.parser import Parser
 
-
-def register(parser: Parser) -> None:
-    add_command(parser, command, {"totals": {"default": shelf.folder("measured") / "totals.yaml"}})
+KNOWN = {"totals": {"default": shelf.folder("measured") / "totals.yaml"}}
 
 
 def command(args: argparse.Namespace) -> int:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import argparse
 
-from harness.cli.common import add_command, folder_problems, say, say_screen
+from harness.cli.common import folder_problems, say, say_screen
 from harness.contracts.results import Evaluation
 from harness.report import files, junit, publish, screen
 from harness.report.table import Report
 from harness.score import gate
-from projector.cli.parser import Parser
 from projector.errors import InputError, raise_all
 from projector.io.files import write_whole
 from projector.io.progress import progress
-
-
-def register(parser: Parser) -> None:
-    add_command(parser, command, {"--format": {"help": _FORMATS}})
-
 
 _FORMATS = (
     "any of " + "; ".join(f"{name} ({files})" for name, files in publish.FORMATS.items()) + ". Default: html md png."
     " With --by, --metric or --where: md, csv or tex, to stdout"
 )
+KNOWN = {"--format": {"help": _FORMATS}}
 
 
 def command(args: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness import predictors
 from harness.cli import against, record
-from harness.cli.common import add_command, folder_problems, said_of, say_screen
+from harness.cli.common import folder_problems, said_of, say_screen
 from harness.contracts.results import Row
 from harness.contracts.runs import MeasuredRun
 from harness.disk_cache import switch_off
@@ -27,7 +27,6 @@ from harness.report.table import Report
 from harness.score import drift, gate
 from projector.cli.inputs import or_none
 from projector.cli.options import add_kernels, read_settings
-from projector.cli.parser import Parser
 from projector.dataclass import dataclass
 from projector.errors import Problem, nearest, raise_all
 from projector.io.files import write_whole
@@ -39,11 +38,12 @@ _MOST_NAMED = 3  # runs or suites in the name of a folder
 _PROBES = 2  # items of the progress bar beside trainings: probes of the device and of the processes' link
 
 
-def register(parser: Parser) -> None:
-    more = {"help": "more predictors: " + ", ".join(predictors.names())}
-    jobs = {"default": min(2, os.cpu_count() or 1)}
-    own = {"default": None, "help": "measured runs (default: ../measured/runs from the suite)"}
-    add_command(parser, command, {"+kernels": add_kernels, "--with": more, "--jobs": jobs, "--measured": own})
+KNOWN = {
+    "+kernels": add_kernels,
+    "--with": {"help": "more predictors: " + ", ".join(predictors.names())},
+    "--jobs": {"default": min(2, os.cpu_count() or 1)},
+    "--measured": {"default": None, "help": "measured runs (default: ../measured/runs from the suite)"},
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,12 +8,7 @@ import json
 import os
 import sys
 
-from harness.cli.common import add_command, said_of, say
-from projector.cli.parser import Parser
-
-
-def register(parser: Parser) -> None:
-    add_command(parser, command)
+from harness.cli.common import said_of, say
 
 
 def command(args: argparse.Namespace) -> int:

@@ -8,17 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import add_command
 from projector.cli import as_json
-from projector.cli.parser import Parser
 from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from harness.evidence.submission import Packed
-
-
-def register(parser: Parser) -> None:
-    add_command(parser, command)
 
 
 def command(args: argparse.Namespace) -> int:

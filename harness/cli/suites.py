@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from harness.cli.common import add_command, say
-from projector.cli.parser import Parser
-
-
-def register(parser: Parser) -> None:
-    add_command(parser, command)
+from harness.cli.common import say
 
 
 def command(args: argparse.Namespace) -> int:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from harness.cli.common import add_command, say, tables
+from harness.cli.common import say, tables
 from harness.evidence import shelf
-from projector.cli.parser import Parser
 
-
-def register(parser: Parser) -> None:
-    add_command(parser, command, {"runs": {"default": [shelf.folder("measured/runs")]}})
+KNOWN = {"runs": {"default": [shelf.folder("measured/runs")]}}
 
 
 def command(args: argparse.Namespace) -> int:

@@ -5,18 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from harness.cli.common import add_command, say
-from projector.cli.options import add_selection
-from projector.cli.parser import Parser
+from harness.cli.common import say
 from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from projector.hardware.types import Cluster
     from projector.workload.workload import Workload
-
-
-def register(parser: Parser) -> None:
-    add_command(parser, command, {"+selection": add_selection})
 
 
 def command(args: argparse.Namespace) -> int:

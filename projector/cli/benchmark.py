@@ -6,9 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from projector.cli.flags import add_command
 from projector.cli.live import first_rank_prints
-from projector.cli.parser import Parser
 from projector.cli.record import warn
 from projector.errors import InputError, Problem, raise_all
 
@@ -20,12 +18,8 @@ if TYPE_CHECKING:
     from projector.workload.workload import Workload
 
 
-def register(parser: Parser) -> None:
-    add_command(parser, _run)
-
-
 @first_rank_prints()
-def _run(options: argparse.Namespace) -> None:
+def command(options: argparse.Namespace) -> None:
     from projector.benchmark.device import open_device
     from projector.benchmark.measured import restore
     from projector.benchmark.whole_step import anchored

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 from projector.cli import as_json
 from projector.cli.catalogues import chosen
-from projector.cli.flags import add_command
-from projector.cli.parser import Parser
 from projector.io.table import Line
 from projector.io.terminal import show
 from projector.parameter import FIELDS, KINDS
@@ -21,14 +19,10 @@ if TYPE_CHECKING:
     Constants = Mapping[str, Parameter | Count]
 
 _INDENT = "    "
+KNOWN = {"--kind": {"choices": KINDS, "help": f"only constants of this kind: {', '.join(KINDS)}"}}
 
 
-def register(parser: Parser) -> None:
-    kinds = {"choices": KINDS, "help": f"only constants of this kind: {', '.join(KINDS)}"}
-    add_command(parser, _constants, {"--kind": kinds})
-
-
-def _constants(options: argparse.Namespace) -> None:
+def command(options: argparse.Namespace) -> None:
     listed = _chosen(options)
     if options.json:
         documents = [{"name": name} | {key: getattr(each, key) for key in FIELDS} for name, each in listed.items()]

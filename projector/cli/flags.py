@@ -41,6 +41,10 @@ def add_command(parser: Parser, command: Callable[[argparse.Namespace], object],
     parser.examples = rows.pop("examples")
     parser.description = rows.pop("description", parser.description)
     usage = rows.pop("usage", None)
+    if "+selection" in rows:
+        from projector.cli.options import add_selection
+
+        known = {"+selection": add_selection, **known}
     _add(parser, rows, known, parser.table)
     parser.usage = usage or parser.usage
     parser.set_defaults(command=command, options=parser.flags)

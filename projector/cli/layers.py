@@ -6,10 +6,6 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from projector.cli.flags import add_command
-from projector.cli.options import add_selection
-from projector.cli.parser import Parser
-
 if TYPE_CHECKING:
     from projector.io.table import Line, Table
     from projector.step.work import BlockWork, Work
@@ -17,12 +13,7 @@ if TYPE_CHECKING:
 _TITLES = {"forward": "fwd", "recompute": "again", "input": "dgrad", "weight": "wgrad", "sharding": "shard"}
 
 
-def register(parser: Parser) -> None:
-    add_selection(parser)
-    add_command(parser, _run)
-
-
-def _run(options: argparse.Namespace) -> None:
+def command(options: argparse.Namespace) -> None:
     from projector.cli import as_json
     from projector.cli.inputs import naming_the_flag, read_case
     from projector.hardware.efficiency import of

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from projector.cli.flags import add_command
-from projector.cli.parser import Parser
 
-
-def register(parser: Parser) -> None:
-    add_command(parser, _run)
-
-
-def _run(options: argparse.Namespace) -> None:
+def command(options: argparse.Namespace) -> None:
     if options.json:
         from projector.cli import as_json
 

@@ -7,19 +7,11 @@ import shutil
 from typing import TYPE_CHECKING
 
 from projector.cli.extra import Extra
-from projector.cli.flags import add_command
 from projector.cli.live import first_rank_prints
-from projector.cli.options import add_selection
-from projector.cli.parser import Parser
 
 if TYPE_CHECKING:
     from projector.io.table import Line
     from projector.memory.plan import MemoryPlan
-
-
-def register(parser: Parser) -> None:
-    add_selection(parser)
-    add_command(parser, _run)
 
 
 def with_margin(options: argparse.Namespace, plan: MemoryPlan) -> tuple[Line, ...]:
@@ -34,7 +26,7 @@ def with_margin(options: argparse.Namespace, plan: MemoryPlan) -> tuple[Line, ..
     return (Line(f"With a margin of {margin:.0%}: {gib(needed)} GiB of {gib(plan.usable)} GiB usable, {word}", style),)
 
 
-def _run(options: argparse.Namespace) -> None:
+def command(options: argparse.Namespace) -> None:
     timed = options.memory_mode or ("benchmark" if options.save_benchmark or options.load_benchmark else "simulate")
     with first_rank_prints(timed != "simulate"):
         _show(options, timed != "simulate")

@@ -10,8 +10,6 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from projector.cli import as_json
-from projector.cli.flags import add_command
-from projector.cli.parser import Parser
 from projector.errors import InputError, Problem
 from projector.io.table import Line, Table, figure, number1, number3, percent, table_of, text, values
 
@@ -24,10 +22,6 @@ if TYPE_CHECKING:
     from projector.hardware.types import Cluster
 
 
-def register(parser: Parser) -> None:
-    add_command(parser, _run, {"hosts": _hosts})
-
-
 def _hosts(text: str) -> tuple[int, int]:
     hosts, _, gpus = text.lower().partition("x")
     if not (hosts.isdecimal() and gpus.isdecimal() and int(hosts) * int(gpus) > 1):
@@ -35,7 +29,10 @@ def _hosts(text: str) -> tuple[int, int]:
     return int(hosts), int(gpus)
 
 
-def _run(options: argparse.Namespace) -> None:
+KNOWN = {"hosts": _hosts}
+
+
+def command(options: argparse.Namespace) -> None:
     from projector.collectives import measured_shares, nccl_tests, preflight
     from projector.hardware import catalogue
     from projector.io.terminal import show

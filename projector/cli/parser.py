@@ -8,6 +8,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -149,9 +150,12 @@ def program(
     examples: Sequence[str],
     commands: Commands,
     modules: Mapping[str, str] = MappingProxyType({}),
+    adder: str = "projector.cli.flags",
 ) -> argparse.ArgumentParser:
-    """Returns the parser of a program. A command is a file of ``package.cli`` whose function ``register`` adds its flags;
-    ``modules``: the files of commands that have another name. ``exits``: further exit codes."""
+    """Returns the parser of a program. A command is a file of ``package.cli``: its function ``command`` is called with the
+    flags of the table and what is ``KNOWN`` of them in Python, or its function ``register`` says otherwise;
+    ``modules``: the files of commands that have another name; ``adder``: the module whose
+    ``add_command`` adds the flags of a command. ``exits``: further exit codes."""
     epilog = f"Exit code 0; {exits}2 when the input is wrong, with every mistake on its own line."
     parser = Parser(prog=package, description=description, epilog=epilog, allow_abbrev=False, formatter_class=Shown)
     parser.examples, parser.commands, parser.usage = examples, commands, f"{package} COMMAND [flags]"
@@ -163,8 +167,17 @@ def program(
         place = f"{package}.cli.{modules.get(name, name.replace('-', '_'))}"
         command = subparsers.add_parser(name, help=about, description=about, allow_abbrev=False, formatter_class=Shown)
         command.table = Path(import_module(f"{package}.cli").__file__ or "").with_name("flags.yaml")
-        command.fill = lambda parser, place=place: import_module(place).register(parser)
+        command.fill = partial(_fill, place=place, adder=adder)
     return parser
+
+
+def _fill(parser: Parser, place: str, adder: str) -> None:
+    """Adds the flags of the command whose file is the module ``place``."""
+    file = import_module(place)
+    if hasattr(file, "register"):
+        file.register(parser)
+    else:
+        import_module(adder).add_command(parser, file.command, getattr(file, "KNOWN", {}))
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:

@@ -5,18 +5,12 @@ from __future__ import annotations
 import argparse
 
 from projector.cli import runs
-from projector.cli.flags import add_command
-from projector.cli.options import add_selection
-from projector.cli.parser import Parser
 from projector.errors import InputError, Problem
 
-
-def register(parser: Parser) -> None:
-    add_selection(parser)
-    add_command(parser, _run, runs.FLAGS)
+KNOWN = runs.FLAGS
 
 
-def _run(options: argparse.Namespace) -> None:
+def command(options: argparse.Namespace) -> None:
     from projector.cli import as_json, plan_view
     from projector.cli.inputs import naming_the_flag, one_schedule, or_none, read_case
     from projector.cli.layout import with_layout

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from projector.cli import as_json
-from projector.cli.flags import add_command
 from projector.cli.live import first_rank_prints
-from projector.cli.parser import Parser
 from projector.cli.record import stopwatch, warn
 from projector.errors import InputError, Problem
 
@@ -26,12 +24,8 @@ _LARGEST = {"cuda": 2**28, "cpu": 2**24}  # bytes of the largest collective
 _BUDGET = 1.0  # seconds for each size
 
 
-def register(parser: Parser) -> None:
-    add_command(parser, _run)
-
-
 @first_rank_prints()
-def _run(options: argparse.Namespace) -> None:
+def command(options: argparse.Namespace) -> None:
     from projector.benchmark import launcher
     from projector.benchmark.device import open_device, slug
     from projector.benchmark.entry import entry

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from projector.cli import as_json
-from projector.cli.flags import add_command
 from projector.cli.live import first_rank_prints
-from projector.cli.parser import Parser
 from projector.kernels.tables import KINDS
 
 if TYPE_CHECKING:
@@ -27,13 +25,9 @@ if TYPE_CHECKING:
 
 COLLECTIVES = "collectives"
 _BUDGET = 0.5  # seconds for each size of a collective
-
-
-def register(parser: Parser) -> None:
-    kinds = (*KINDS, COLLECTIVES)
-    text = "default: all kernels; collectives join the devices here, or as many processes as there are cores"
-    choice = {"choices": kinds, "default": list(KINDS), "help": f"{', '.join(kinds)}; {text}"}
-    add_command(parser, _run, {"--kinds": choice})
+_ALL = (*KINDS, COLLECTIVES)
+_HELP = "default: all kernels; collectives join the devices here, or as many processes as there are cores"
+KNOWN = {"--kinds": {"choices": _ALL, "default": list(KINDS), "help": f"{', '.join(_ALL)}; {_HELP}"}}
 
 
 def stopwatch(device: Device, options: argparse.Namespace) -> Stopwatch:
@@ -45,7 +39,7 @@ def stopwatch(device: Device, options: argparse.Namespace) -> Stopwatch:
 
 
 @first_rank_prints()
-def _run(options: argparse.Namespace) -> None:
+def command(options: argparse.Namespace) -> None:
     from projector.benchmark import launcher
     from projector.benchmark.device import open_device
 

@@ -6,9 +6,6 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from projector.cli.flags import add_command
-from projector.cli.options import add_selection
-from projector.cli.parser import Parser
 from projector.errors import InputError, Problem, raise_all
 
 if TYPE_CHECKING:
@@ -29,12 +26,7 @@ _SOURCES = {
 }
 
 
-def register(parser: Parser) -> None:
-    add_selection(parser)
-    add_command(parser, _run)
-
-
-def _run(options: argparse.Namespace) -> None:
+def command(options: argparse.Namespace) -> None:
     from projector.cli import as_json, document
     from projector.cli.inputs import naming_the_flag, read_case
     from projector.cli.layout import with_layout

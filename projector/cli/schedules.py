@@ -6,20 +6,11 @@ import argparse
 import shutil
 from typing import TYPE_CHECKING
 
-from projector.cli.flags import add_command
-from projector.cli.options import add_selection
-from projector.cli.parser import Parser
-
 if TYPE_CHECKING:
     from projector.cli.comparison import Row
 
 
-def register(parser: Parser) -> None:
-    add_selection(parser)
-    add_command(parser, _run)
-
-
-def _run(options: argparse.Namespace) -> None:
+def command(options: argparse.Namespace) -> None:
     from projector.cli import as_json, schedules_view
     from projector.cli.changes import AUTO
     from projector.cli.comparison import best, compare, single

@@ -8,10 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from projector.cli import runs, start_files
-from projector.cli.flags import add_command
 from projector.cli.layout import BUDGET_FLAGS, jobs, sizes
-from projector.cli.options import add_selection
-from projector.cli.parser import Parser, wrapped
+from projector.cli.parser import wrapped
 from projector.errors import InputError, Problem, raise_all
 from projector.search.page import add_pictures, pictures
 
@@ -22,20 +20,13 @@ if TYPE_CHECKING:
     from projector.search.objective import Objective
     from projector.search.space import Space
 
-_PICTURES = "pictures: time against memory, where time goes"
+_PICTURES = partial(add_pictures, drawn="pictures: time against memory, where time goes")
+KNOWN = {**runs.FLAGS, **BUDGET_FLAGS, **start_files.FLAGS, "+pictures": _PICTURES}
 
 
-def register(parser: Parser) -> None:
-    add_selection(parser)
-    add_command(
-        parser,
-        _run,
-        {**runs.FLAGS, **BUDGET_FLAGS, **start_files.FLAGS, "+pictures": partial(add_pictures, drawn=_PICTURES)},
-    )
-
-
-def _run(options: argparse.Namespace) -> None:
-    from projector.cli import as_json, command, search_view
+def command(options: argparse.Namespace) -> None:
+    from projector.cli import as_json, search_view
+    from projector.cli.command import words
     from projector.cli.inputs import naming_the_flag, read_case
     from projector.io.terminal import show
     from projector.search import plots
@@ -70,7 +61,7 @@ def _run(options: argparse.Namespace) -> None:
                 raise refused
             show(search_view.why_nothing_fits(case, refused), sys.stderr)
             raise InputError([])
-    start = command.words(case, result.best[0].workload, options)
+    start = words(case, result.best[0].workload, options)
     shown = partial(search_view.as_page, case, result, options.top, wrapped(start))
     if options.json:
         content = search_view.as_document(case, result, options.objective, start)

@@ -5,16 +5,10 @@ from __future__ import annotations
 import argparse
 
 from projector.cli import as_json
-from projector.cli.flags import add_command
-from projector.cli.parser import Parser
 from projector.errors import InputError, Problem
 
 
-def register(parser: Parser) -> None:
-    add_command(parser, _run)
-
-
-def _run(options: argparse.Namespace) -> None:
+def command(options: argparse.Namespace) -> None:
     from projector.serve.server import Server, openapi
 
     if options.json:

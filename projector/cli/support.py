@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from projector.cli.flags import add_command
-from projector.cli.parser import Parser
 from projector.errors import InputError, Problem, nearest
 from projector.io.table import Line, Table, table_of, text
 
@@ -20,11 +18,7 @@ if TYPE_CHECKING:
 _WORDS = {True: "yes", False: "no", None: "not known"}
 
 
-def register(parser: Parser) -> None:
-    add_command(parser, _run)
-
-
-def _run(options: argparse.Namespace) -> None:
+def command(options: argparse.Namespace) -> None:
     from projector.cli import as_json
     from projector.io.terminal import show
     from projector.settle.support import supported

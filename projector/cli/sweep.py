@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from projector.cli import runs
-from projector.cli.flags import add_command
-from projector.cli.parser import Parser
 from projector.search.page import add_pictures, pictures
 
 if TYPE_CHECKING:
@@ -23,12 +21,10 @@ if TYPE_CHECKING:
 Frame = Any  # of pandas: the types of its columns are those of a file
 
 
-def register(parser: Parser) -> None:
-    drawn = partial(add_pictures, drawn="figures of what the grid has, as PNG")
-    add_command(parser, _run, {**runs.FLAGS, "+pictures": drawn})
+KNOWN = {**runs.FLAGS, "+pictures": partial(add_pictures, drawn="figures of what the grid has, as PNG")}
 
 
-def _run(options: argparse.Namespace) -> None:
+def command(options: argparse.Namespace) -> None:
     from projector.expectation import Knowledge
     from projector.io.progress import progress
     from projector.io.terminal import show

@@ -5,10 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from projector.cli.flags import add_command
-from projector.cli.options import add_selection
-from projector.cli.parser import Parser
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -16,12 +12,7 @@ if TYPE_CHECKING:
     from projector.projection import Projection
 
 
-def register(parser: Parser) -> None:
-    add_selection(parser)
-    add_command(parser, _run)
-
-
-def _run(options: argparse.Namespace) -> None:
+def command(options: argparse.Namespace) -> None:
     from projector.cli.inputs import one_projection
 
     case, projection = one_projection(options, "projector schedules compares them all")

@@ -198,8 +198,8 @@ class Reader:
             return "?"
         return value
 
-    def choice(self, key: str, allowed: Sequence[str]) -> str:
-        value = self.mapping.get(key)
+    def choice(self, key: str, allowed: Sequence[str], default: str | None = None) -> str:
+        value = self.mapping.get(key, default)
         if value not in allowed:
             self.fail(key, value, f"one of {', '.join(allowed)}")
             return allowed[0]
@@ -209,8 +209,8 @@ class Reader:
         """Returns a number within [low, high]."""
         return self._checked(key, self.mapping.get(key), low, high)
 
-    def integer(self, key: str, low: int, high: int) -> int:
-        value = self.mapping.get(key)
+    def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
+        value = self.mapping.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             self.fail(key, value, f"a whole number from {low} to {high}")
             return low
