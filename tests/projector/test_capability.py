@@ -1,7 +1,5 @@
 """A GPU is asked what it can do: a plan beyond it is refused everywhere, a run beyond it is a doubt."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path

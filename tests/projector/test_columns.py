@@ -1,7 +1,5 @@
 """A layer that is built for many layouts at once is, row by row, the layer of each of them."""
 
-from __future__ import annotations
-
 import ast
 import random
 from collections.abc import Iterator, Sequence

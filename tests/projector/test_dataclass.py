@@ -1,7 +1,5 @@
 """Our ``dataclass`` and that of the standard library make the same of a class, and either kind may extend the other."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import pickle

@@ -1,7 +1,5 @@
 """Python as people write it: words in, the same numbers as from the command line and from typed calls."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Documents packed into a sequence: attention by the sum of squared lengths, everything else by tokens."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Laws of the posterior: what measured runs teach, and what they cannot."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

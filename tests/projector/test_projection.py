@@ -1,7 +1,5 @@
 """The whole projection: a bubble, launches, what is inferred of a run and what is not, a light import."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Bounds of the collective model, on random groups and sizes of every fabric."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Which groups lie inside a fast domain: the default order as a special case, shapes of groups, bounds, refusals."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

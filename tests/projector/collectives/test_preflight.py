@@ -1,7 +1,5 @@
 """Reports of Primus' preflight: what they time is what the model gets back, what is slow is named, damage is refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """FLOP formulas against the figures that logs of the same release print (GFLOP per token)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Primus hardware files: units, text numbers, mistakes, keys without effect."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A stand-in for the module ``origami``: the names, arguments and refusals of its binding, an arithmetic of our own."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import Enum
 from types import ModuleType

@@ -1,7 +1,5 @@
 """The attention model: bounds that physics sets, masks, directions, types, families."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise, product
 

@@ -1,7 +1,5 @@
 """The work list of attention against explicit enumeration: tiles counted one by one, then list-scheduled over units."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """GEMM backends: chosen by name, offered by other packages, and the adapter to AMD Origami on a stand-in of it."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

@@ -1,7 +1,5 @@
 """A stated clock or power limit: rates of the units follow it, the memory and the device's own figures do not."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The tile model of GEMMs: bounds of physics, monotony, batching, kernel classes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Laws of the grouped GEMM model: its floors, and what it is for one expert."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What holds for every product on every device: all of the catalogue, all operand types, all families with constants."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cache

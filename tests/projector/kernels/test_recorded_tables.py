@@ -1,7 +1,5 @@
 """Measured tables: reading, exactness at measured shapes, reach, the error of interpolation, and how they are made."""
 
-from __future__ import annotations
-
 import csv
 import runpy
 import tomllib

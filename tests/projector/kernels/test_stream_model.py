@@ -1,7 +1,5 @@
 """Laws of the stream model, and the tables of memory rates that it is scored on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

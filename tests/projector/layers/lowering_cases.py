@@ -1,7 +1,5 @@
 """Models, recipes and sums shared by the tests of the lowering."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """8-bit core attention: its casts, and what context-parallel messages carry."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """One closed form a switch, written by hand: bytes and FLOP that no measured run weighs enough to notice."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from statistics import NormalDist

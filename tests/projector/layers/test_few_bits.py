@@ -1,7 +1,5 @@
 """Weights in 4 and 8 bits below adapters: QLoRA's own arithmetic, laws, and memory that others measured."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

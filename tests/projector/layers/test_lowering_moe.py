@@ -1,7 +1,5 @@
 """Every switch of a mixture-of-experts layer changes the operators that it is about, and only those."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from math import sqrt

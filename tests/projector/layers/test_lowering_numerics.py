@@ -1,7 +1,5 @@
 """Precision, attention and element-wise switches change the operators that they are about, and only those."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

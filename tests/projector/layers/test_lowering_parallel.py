@@ -1,7 +1,5 @@
 """Tensor parallelism, weights and adapters: each switch changes the operators that it is about, and only those."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

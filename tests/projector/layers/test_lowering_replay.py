@@ -1,7 +1,5 @@
 """Recompute, graphs and the loss; what is refused, named once and built once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

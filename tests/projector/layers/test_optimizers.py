@@ -1,7 +1,5 @@
 """Update rules: bytes kept and bytes moved, laws over kinds, closed forms and published figures."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A compiler that sees replay and backward together leaves out what only the layer's output needs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

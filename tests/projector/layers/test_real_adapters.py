@@ -1,7 +1,5 @@
 """Adapters of routed experts: against real modules, and the laws of sharing them and of cutting them over ranks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Experts that compute nothing, queries through a latent, layers that lack a half: against real modules, and their laws."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

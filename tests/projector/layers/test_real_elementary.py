@@ -1,8 +1,6 @@
 """Functions written operator by operator in torch, counted as they run: what each kernel reads and writes, what autograd
 keeps. Formulas of Kimi K3's activation and residual (moonshotai/Kimi-K3), of GELU by tanh."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """An encoder and a decoder that attends to it against a real pair of stacks, and their laws."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

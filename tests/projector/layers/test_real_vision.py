@@ -1,7 +1,5 @@
 """A vision tower before a language model against a real one, and its laws."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import Any

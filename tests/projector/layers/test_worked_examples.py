@@ -1,7 +1,5 @@
 """Kernel lists counted by hand for two published models: Llama-3-70B under tensor parallelism, DeepSeek-V3 under EP."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Small layers in plain torch, written from the papers alone: what the book of layers is held against."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

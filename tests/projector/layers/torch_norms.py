@@ -1,7 +1,5 @@
 """Norms, rotation and plain attention in torch, written from the papers alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

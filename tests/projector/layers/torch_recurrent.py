@@ -1,7 +1,5 @@
 """Small recurrent mixers in plain torch, written from the papers alone: scans token by token, nothing of them a product."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

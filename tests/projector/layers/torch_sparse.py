@@ -1,7 +1,5 @@
 """Attention to chosen and compressed keys in torch, written from the papers alone."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

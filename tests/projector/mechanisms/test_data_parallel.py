@@ -1,7 +1,5 @@
 """Laws of every strategy of data parallelism: what is kept, what travels, and how the two trade."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

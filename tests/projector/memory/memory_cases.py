@@ -1,7 +1,5 @@
 """Workloads for the memory tests, every switch that counts stated."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

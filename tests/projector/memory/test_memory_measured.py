@@ -1,7 +1,5 @@
 """Peaks that were measured: every SimuMax B200 row, stage by stage, and a Megatron-LM MoE run with virtual stages."""
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 from pathlib import Path

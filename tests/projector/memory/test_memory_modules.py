@@ -1,7 +1,5 @@
 """Activations by module, and what the symptoms of a run ask for."""
 
-from __future__ import annotations
-
 import pytest
 import workloads
 

@@ -1,7 +1,5 @@
 """Invariants of the memory plan: what must hold for every configuration."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Memory through a step: it meets the plan's peaks, starts and ends empty, and can be drawn."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

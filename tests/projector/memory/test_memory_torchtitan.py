@@ -1,7 +1,5 @@
 """torchtitan: what its checkpoints, its loss and its units of sharding leave in memory, in closed form."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which way memory moves when one size or switch changes."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 from itertools import pairwise

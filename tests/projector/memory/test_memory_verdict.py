@@ -1,7 +1,5 @@
 """From allocated to required bytes: slack, context, communicators; and the state of the less usual optimizers."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """An independent, slow simulator of a schedule, straight from the orders: the fast evaluator must agree with it."""
 
-from __future__ import annotations
-
 
 def simulate(schedule, forward, backward, weight, p2p=None, overlap=True, release=None):
     """End time of every (kind, virtual stage, microbatch), and the order in which ranks finished them.

@@ -1,7 +1,5 @@
 """Where parameter gathers and gradient reductions land around a pipeline."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Closed forms, bounds and agreement with a naive simulator."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The trace file and the terminal sketch."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

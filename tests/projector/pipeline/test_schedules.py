@@ -1,7 +1,5 @@
 """Every schedule: complete, free of deadlock, in the published order, found under the names the field uses."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from itertools import chain, pairwise

@@ -1,7 +1,5 @@
 """The orders of PyTorch's pipeline schedules, asked from torch itself without a process group."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Closed forms of split schedules where weight gradients are no longer than input gradients, and what they promise."""
 
-from __future__ import annotations
-
 from math import isclose
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every collective of a step: its parts add up, and to the parts of the step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Which groups exchange gradients and weights, how often, and which level of the network a message crosses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

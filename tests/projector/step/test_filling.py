@@ -1,7 +1,5 @@
 """A pipeline that is one program: stages without input route everything to one rank."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A projection does not depend on those before it: what runs share is only what both would have found alone."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Forwards beside backwards: what the exchange of experts hides behind, column by column."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

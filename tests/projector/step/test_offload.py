@@ -1,7 +1,5 @@
 """What goes to host memory frees device memory and costs time; Muon's products cost time and free a moment."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

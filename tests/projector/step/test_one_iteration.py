@@ -1,7 +1,5 @@
 """What XLA's FSDP hides inside one iteration of the loop over layers, and what its flags change in that."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Single terms of a step: contention, graphs, buckets, messages between stages, recompute by block."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Schedules inside a projection: what surrounds them, what they refuse, and traffic beside neighbouring micro-batches."""
 
-from __future__ import annotations
-
 import pytest
 
 from projector.errors import InputError, Unsupported

@@ -1,7 +1,5 @@
 """One slow rank, one slow kind of link: what a step must do then, whatever it is made of."""
 
-from __future__ import annotations
-
 import pytest
 
 from projector.errors import InputError

@@ -1,7 +1,5 @@
 """Phases: hidden and exposed communication, host against device, synchronisation points."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

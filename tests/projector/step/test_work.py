@@ -1,7 +1,5 @@
 """The table of a layer agrees with the step that it is a part of, and with what is known of a transformer."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
