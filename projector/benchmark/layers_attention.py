@@ -6,13 +6,11 @@ import math
 from functools import lru_cache
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from projector.benchmark.layers_parallel import Group, copy_to
 from projector.benchmark.layers_parts import LayerSetup, Norm, linear, share
 from projector.workload.model import MLA
-
-Tensor = torch.Tensor
 
 
 class Rotary(nn.Module):

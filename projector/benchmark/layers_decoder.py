@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from projector.benchmark.layers_attention import Attention, LatentAttention
 from projector.benchmark.layers_moe import Routed
@@ -18,8 +18,6 @@ from projector.benchmark.layers_parallel import Group
 from projector.benchmark.layers_parts import FeedForward, LayerSetup, Norm, linear, share
 from projector.errors import Unsupported
 from projector.workload.model import LayerKind
-
-Tensor = torch.Tensor
 
 
 class DecoderLayer(nn.Module):

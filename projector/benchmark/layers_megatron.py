@@ -15,14 +15,13 @@ from importlib import util
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from projector.benchmark.layers_decoder import Embedding, Head
 from projector.benchmark.layers_parts import LayerSetup
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload.model import LayerKind
 
-Tensor = torch.Tensor
 _CORE = "megatron.core"
 _NARROW = ("fp8", "mxfp8")
 #: Arguments of its configurations that have the names of this package's fields.

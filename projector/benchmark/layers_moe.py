@@ -6,13 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from projector.benchmark.layers_parallel import exchange, grouped_counts
 from projector.benchmark.layers_parts import FeedForward, LayerSetup, activated, cast, linear, share
 from projector.workload.model import MoE
-
-Tensor = torch.Tensor
 
 
 class Router(nn.Module):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from projector.benchmark.device import Device
 from projector.benchmark.job import Skip, torch_type
@@ -21,7 +21,6 @@ from projector.errors import Unsupported
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-Tensor = torch.Tensor
 Operand = tuple[Tensor, Tensor]  # 8-bit [rows, K], what its elements are to be multiplied by
 # elements of one scale; to whose multiples kernels take K (torch aten/src/ATen/native/cuda/Blas.cpp)
 _BLOCK, _UNIT = (128, 16)

@@ -12,10 +12,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from projector.dataclass import dataclass
-
-Tensor = torch.Tensor
 
 
 @dataclass(frozen=True)

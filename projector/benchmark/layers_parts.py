@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from projector.benchmark.layers_parallel import ALONE, Ranks
 from projector.dataclass import dataclass
 from projector.mechanisms import Execution
 from projector.workload.model import Model
 from projector.workload.workload import Workload
-
-Tensor = torch.Tensor
 
 _STANDARD = 0.02  # deviation of initial weights (Megatron-LM --init-method-std)
 _EPSILON = 1e-5  # of norms (Megatron-LM --norm-epsilon)

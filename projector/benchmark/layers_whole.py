@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from projector.benchmark.layers_decoder import Embedding, Head
 from projector.benchmark.layers_parts import LayerSetup
 from projector.errors import Unsupported
 
-Tensor = torch.Tensor
 _DEVIATION = 0.02  # of initial weights (Megatron-LM --init-method-std; initializer_range of most configurations)
 
 

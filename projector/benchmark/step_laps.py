@@ -14,14 +14,13 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from projector.benchmark.device import Device
 from projector.benchmark.exchange import agreed, together
 from projector.dataclass import dataclass
 
-Tensor = torch.Tensor
 MICROBATCHES = 2  # of a step: the first gives gradients their place and casts weights, the others add and use
 _WARM = 3  # steps that fill caches, allocators and autograd's buffers, and are compared with as many before them
 _STEADY, _PATIENCE = 0.03, 5.0  # change of their median until which clocks still move; budgets that this may take

@@ -7,14 +7,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 CLIP = 1.0  # Megatron-LM --clip-grad
 _RATE = 1e-5  # small: weights must stay what they are, however often a step is timed
 ADAM: dict[str, Any] = {"betas": (0.9, 0.999), "eps": 1e-8}  # Megatron-LM --adam-beta1, --adam-beta2, --adam-eps
-
-Tensor = torch.Tensor
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -15,13 +15,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from projector.errors import Problem, raise_all
 from projector.pipeline.timeline import Timeline, paired_durations
-from projector.pipeline.types import Compiled, Indices
+from projector.pipeline.types import Compiled, Floats, Indices
 
-Floats = NDArray[np.float64]
 BLOCK = 256  # duration vectors evaluated together: wide enough for NumPy, narrow enough for a core's L2 cache
 
 

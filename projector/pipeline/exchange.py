@@ -14,13 +14,11 @@ from collections.abc import Sequence
 from dataclasses import field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.pipeline.timeline import Timeline
 from projector.pipeline.trace import Span
-
-Floats = NDArray[np.float64]
+from projector.pipeline.types import Floats
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
-from projector.pipeline.types import Costs, Kind, Schedule
-
-Floats = NDArray[np.float64]
+from projector.pipeline.types import Costs, Floats, Kind, Schedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.pipeline.schedules import build, generator
-from projector.pipeline.types import KINDS, Compiled, Schedule
+from projector.pipeline.types import KINDS, Compiled, Floats, Schedule
 
-Floats = NDArray[np.float64]
 F, B, W = range(len(KINDS))
 
 

@@ -6,12 +6,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
-from projector.pipeline.types import KINDS, Compiled, Kind
-
-Floats = NDArray[np.float64]
+from projector.pipeline.types import KINDS, Compiled, Floats, Kind
 
 
 @dataclass(frozen=True, eq=False)

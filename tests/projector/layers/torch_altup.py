@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from projector.workload.layer_kinds import Attention
 from projector.workload.model import LayerKind, Model
 from tests.projector.layers.torch_norms import RMSNorm, _Flash, rotate
-
-Tensor = torch.Tensor
 
 
 class SharedAttention(nn.Module):

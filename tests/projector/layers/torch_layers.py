@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from projector.workload import layer_kinds, sparse
@@ -13,8 +13,6 @@ from tests.projector.layers.torch_recurrent import DeltaMixer, Mamba1Mixer, Mamb
 from tests.projector.layers.torch_sparse import BlockAttention, ChosenLatent, CompressedAttention, NativeSparseAttention
 
 __all__ = ["Attention", "Experts", "FeedForward", "Head", "Layer", "Prediction", "RMSNorm", "ReusingAttention"]
-
-Tensor = torch.Tensor
 
 
 class HyperConnection(nn.Module):

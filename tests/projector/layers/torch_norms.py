@@ -4,11 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from projector.workload.model import Model
-
-Tensor = torch.Tensor
 
 
 class _Flash(torch.autograd.Function):

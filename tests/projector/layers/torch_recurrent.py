@@ -4,14 +4,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from projector.workload.layer_kinds import KimiDelta, Mamba1, Mamba2, SharedBlock
 from projector.workload.model import Model
 from tests.projector.layers.torch_norms import RMSNorm, _Flash, in_one_kernel, rotate
-
-Tensor = torch.Tensor
 
 
 def _convolved(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

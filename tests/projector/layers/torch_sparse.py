@@ -4,13 +4,11 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from projector.workload.model import Model
 from tests.projector.layers.torch_norms import in_one_kernel, norm, rotate
-
-Tensor = torch.Tensor
 
 
 class _Chosen(torch.autograd.Function):
