@@ -136,10 +136,10 @@ class Generator:
 
     name: str
     build: Callable[[int, int, int, int | None, int], Schedule]
-    chunks: int | None
-    split: bool
     aliases: tuple[str, ...]
     source: str
+    chunks: int | None = None
+    split: bool = False
     forwards_first: bool = False
     tuned: Callable[[int, int, Costs], Schedule] | None = None
     listed: bool = True

@@ -16,7 +16,6 @@ GENERATOR = Generator(
     name="gpipe",
     build=build,
     chunks=1,
-    split=False,
     aliases=("g-pipe", "fill-drain", "afab", "all-forward-all-backward"),
     configured_by=("torchtitan",),
     source="Huang et al., arXiv 1811.06965",

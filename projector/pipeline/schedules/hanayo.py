@@ -73,8 +73,6 @@ class _Play:
 GENERATOR = Generator(
     name="hanayo",
     build=build,
-    chunks=None,
-    split=False,
     aliases=("wave", "wave-pipeline"),
     source="Liu et al., SC 2023, arXiv 2308.15762",
     multiples={"vpp": 2},

@@ -88,7 +88,6 @@ GENERATORS = (
         name="1f1b",
         build=build,
         chunks=1,
-        split=False,
         aliases=("one-forward-one-backward", "pipedream-flush", "no-pipeline", "none", "non-interleaved", "dapple"),
         configured_by=_RUN_BY,
         source=_SOURCE,
@@ -97,8 +96,6 @@ GENERATORS = (
     Generator(
         name="interleaved",
         build=build,
-        chunks=None,
-        split=False,
         aliases=("1f1b-interleaved", "interleaved-1f1b", "interleaved1f1b", "virtual-pipeline", "vpp", "interleaving"),
         configured_by=_RUN_BY,
         source=_SOURCE,

@@ -15,8 +15,6 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
 GENERATOR = Generator(
     name="looped_bfs",
     build=build,
-    chunks=None,
-    split=False,
     aliases=("loopedbfs", "breadth-first", "bfs", "looped-breadth-first"),
     configured_by=("torchtitan",),
     source="Lamy-Poirier, arXiv 2211.05953; torch.distributed.pipelining ScheduleLoopedBFS (PyTorch 2.x)",

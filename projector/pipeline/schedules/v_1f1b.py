@@ -94,7 +94,6 @@ GENERATOR = Generator(
     name="v_1f1b",
     build=build,
     chunks=2,
-    split=False,
     aliases=("v1f1b", "1f1b-v"),
     source="Qi et al., arXiv 2405.15362, appendix (1F1B-V); sail-sg/zero-bubble-pipeline-parallelism@39f2c18 v1f1b.py",
 )

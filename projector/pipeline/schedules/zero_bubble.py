@@ -67,7 +67,6 @@ GENERATORS = (
     Generator(
         name="interleaved_zb",
         build=one,
-        chunks=None,
         split=True,
         aliases=("interleaved-zero-bubble", "interleavedzerobubble", "zero-bubble-interleaved"),
         configured_by=("torchtitan",),
