@@ -58,7 +58,10 @@ class Device:
             return float(self.torch.cuda.mem_get_info(self.index)[0]) + float(
                 self.torch.cuda.memory_reserved(self.index) - self.torch.cuda.memory_allocated(self.index)
             )
-        return _available_bytes()
+        available = _stated("/proc/meminfo", "MemAvailable:")  # kB
+        if available:
+            return float(available[0].split()[0]) * 1024
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) / 2
 
     def cache_bytes(self) -> int:
         """Returns the bytes that a flush must exceed: those of the last cache before device memory."""
@@ -106,7 +109,8 @@ def open_device(text: str | None = None, threads: int | None = None) -> Device:
     if threads is not None:
         torch.set_num_threads(threads)
     if kind == "cpu":
-        return Device(torch, "cpu", 0, _cpu_title(), "cpu", True, "cpu", platform.machine() or "cpu")
+        title = next(iter(_stated("/proc/cpuinfo", "model name")), "") or platform.processor() or platform.machine()
+        return Device(torch, "cpu", 0, title, "cpu", True, "cpu", platform.machine() or "cpu")
     if not torch.cuda.is_available():
         raise InputError([Problem("--device", "", text, "cpu: torch sees no GPU here (no driver, or a CPU build)")])
     count = torch.cuda.device_count()
@@ -193,15 +197,3 @@ def _parse(text: str | None, torch: Any) -> tuple[str, int | None]:
         expected = f"{name}: {job.by} gives each of the {job.local_size} ranks of a node its own"
         raise InputError([Problem("--device", "", text, expected)])
     return kind, int(number) if number else None
-
-
-def _cpu_title() -> str:
-    names = _stated("/proc/cpuinfo", "model name")
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def _available_bytes() -> float:
-    available = _stated("/proc/meminfo", "MemAvailable:")  # kB
-    if available:
-        return float(available[0].split()[0]) * 1024
-    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) / 2

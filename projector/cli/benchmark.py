@@ -58,7 +58,7 @@ def command(options: argparse.Namespace) -> None:
         warn(device)
     _print_step(work, cluster, measurement, simulated, restored)
     if options.memory:
-        show(live.memory(measurement, simulated, cluster))
+        show(live.memory(anchored(measurement.asked, measurement.timings, simulated, cluster)))
 
 
 def _loaded_cluster(options: argparse.Namespace) -> Cluster:

@@ -37,7 +37,10 @@ def changed(loaded: Loaded, options: argparse.Namespace, overrides: Overrides) -
     if recipe is None:
         raise InputError(problems)
     changes: dict[str, Any] = {"vpp": max(recipe.vpp, stated_chunks(recipe))} if "vpp" not in overrides.flags else {}
-    _check_stages(recipe, overrides, problems)
+    layout, stated = recipe.pipeline_model_parallel_layout, stated_chunks(recipe)
+    if "vpp" in overrides.flags and layout is not None and stated != recipe.vpp:
+        expected = f"{stated}: pipeline_model_parallel_layout says where each layer is"
+        problems.append(Problem(overrides.flags["vpp"], "", recipe.vpp, expected))
     changes |= _dispatcher_fields(loaded, options, problems)
     name = options.pipeline_schedule_algorithm
     if name is not None and name not in (AUTO, ALL):
@@ -72,13 +75,6 @@ def _stated_recipe(loaded: Loaded, overrides: Overrides, where: str, problems: l
     recipe, mistakes = parse_recipe(merge(base, overrides.recipe), where)
     problems += mistakes
     return recipe
-
-
-def _check_stages(recipe: Recipe, overrides: Overrides, problems: list[Problem]) -> None:
-    layout = recipe.pipeline_model_parallel_layout
-    if "vpp" in overrides.flags and layout is not None and (stated := stated_chunks(recipe)) != recipe.vpp:
-        expected = f"{stated}: pipeline_model_parallel_layout says where each layer is"
-        problems.append(Problem(overrides.flags["vpp"], "", recipe.vpp, expected))
 
 
 def _dispatcher_fields(loaded: Loaded, options: argparse.Namespace, problems: list[Problem]) -> dict[str, Any]:

@@ -109,6 +109,7 @@ def _document(case: Case, baseline: Projection, tried: Sequence[Tried], asked: S
     """Returns ``symptoms`` and the walk as JSON values; ``together``: expected gain of all that is kept, with its
     interval, or null where nothing is kept."""
     kept = [t.projection for t in tried if t.kept and t.projection]
+    together = gains(case.known.ratio(kept[-1], baseline), kept[-1], baseline) if kept else ()
     return {
         "baseline_tgs": baseline.tgs,
         "symptoms": [
@@ -122,7 +123,7 @@ def _document(case: Case, baseline: Projection, tried: Sequence[Tried], asked: S
             }
             for symptom in asked
         ],
-        "together": _together(case, baseline, kept[-1]) if kept else None,
+        "together": dict(zip(("gain", "low", "high"), together, strict=True)) if kept else None,
         "steps": [
             values(t, "category=change.kind change=change.label")
             | {"fields": dict(t.change.fields)}
@@ -137,7 +138,3 @@ def _document(case: Case, baseline: Projection, tried: Sequence[Tried], asked: S
             for t in tried
         ],
     }
-
-
-def _together(case: Case, baseline: Projection, last: Projection) -> dict[str, float]:
-    return dict(zip(("gain", "low", "high"), gains(case.known.ratio(last, baseline), last, baseline), strict=True))

@@ -17,7 +17,7 @@ from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 if TYPE_CHECKING:
     from projector.benchmark.device import Device
     from projector.benchmark.measured import Measurement
-    from projector.benchmark.whole_step import Compared
+    from projector.benchmark.whole_step import Anchored, Compared
     from projector.cli.inputs import Case
     from projector.hardware.types import Cluster
     from projector.io.table import Line, Table
@@ -105,12 +105,10 @@ def table(times: Measurement, simulated: Projection, live: Projection, cluster: 
     return without(comparison, *(i for i in range(len(columns)) if all(row[i] == NONE for row in comparison.rows)))
 
 
-def memory(times: Measurement, simulated: Projection, cluster: Cluster) -> tuple[Table | Line, ...]:
+def memory(peak: Anchored) -> tuple[Table | Line, ...]:
     """Returns activations as projected and as counted, and what the counted ones make of the peak of the whole run."""
-    from projector.benchmark.whole_step import anchored
     from projector.io.table import Line, figure, table_of, text
 
-    peak = anchored(times.asked, times.timings, simulated, cluster)
     rows = [(key, ours, theirs) for key, (ours, theirs) in peak.parts.items()]
     cells = (
         text("part", 0),
@@ -133,8 +131,8 @@ def counted(options: argparse.Namespace, case: Case, simulated: Projection) -> E
     from projector.benchmark.whole_step import anchored
 
     times = measurement(options, case.workload, case.cluster)
-    values = asdict(anchored(times.asked, times.timings, simulated, case.cluster))
-    return Extra(memory(times, simulated, case.cluster), {"benchmark": values})
+    peak = anchored(times.asked, times.timings, simulated, case.cluster)
+    return Extra(memory(peak), {"benchmark": asdict(peak)})
 
 
 def _mib(size: float) -> str:

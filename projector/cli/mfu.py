@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.frameworks.flops import flops_per_token, formula_for, formulas
@@ -55,7 +53,3 @@ def table(counts: list[Counted]) -> Table:
         "Of the projected step, over the dense bf16 peak. A formula that does not know layers of this kind is left out."
     )
     return table_of("MFU by each published formula", counts, columns, note)
-
-
-def as_document(counts: list[Counted]) -> list[dict[str, object]]:
-    return [asdict(each) for each in counts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -127,6 +127,7 @@ def _extras(case: Case, options: argparse.Namespace, projections: Projections) -
     from projector.cli import communication, exploration, live, mfu, report
     from projector.io.table import Line
     from projector.projection import project
+    from projector.step.straggler import with_stragglers
 
     mode, first = _first_mode(options), projections.first
     if nodes := options.sub_target_nodes:
@@ -138,13 +139,13 @@ def _extras(case: Case, options: argparse.Namespace, projections: Projections) -
         yield Extra([communication.table(rows)], {"communication": communication.as_document(rows)})
     if options.mfu:
         counts = mfu.counted(first)
-        yield Extra([mfu.table(counts)], {"mfu_by_formula": mfu.as_document(counts)})
+        yield Extra([mfu.table(counts)], {"mfu_by_formula": [asdict(each) for each in counts]})
     if disturbance := slow.stated(options):
         if asked(options):
             raise InputError(
                 [Problem("--slow-rank, --slow-link", "", "layers timed live", "kernels from models or tables")]
             )
-        steps = slow.steps(disturbance, case, first, mode)
+        steps = with_stragglers(first.resolved, case.cluster, mode, case.settings, disturbance)
         yield Extra(list(slow.table(disturbance, *steps)), {"slow": slow.as_document(disturbance, *steps)})
     if options.both:
         yield Extra([*report.held(case, first), *held.with_margin(options, first.memory)])

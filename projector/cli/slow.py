@@ -11,8 +11,6 @@ from projector.errors import Problem, raise_all
 from projector.io.table import Line, Table, figure, seconds, signed, table_of, text
 
 if TYPE_CHECKING:
-    from projector.cli.inputs import Case
-    from projector.projection import Projection
     from projector.step.run import Step
     from projector.step.straggler import Stragglers
 
@@ -92,10 +90,3 @@ def as_document(slow: Stragglers, before: Step, after: Step) -> dict[str, object
         "moved": {key: after.breakdown[key] - was for key, was in before.breakdown.items()},
         "longest_rank": after.rank,
     }
-
-
-def steps(slow: Stragglers, case: Case, projection: Projection, mode: str) -> tuple[Step, Step]:
-    """Returns the step without and with ``slow``. Raises :class:`InputError` for a rank or a link that the run has not."""
-    from projector.step.straggler import with_stragglers
-
-    return with_stragglers(projection.resolved, case.cluster, mode, case.settings, slow)

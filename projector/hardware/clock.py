@@ -42,7 +42,8 @@ def settle(
         return gpu, efficiency
     factor = (watts / gpu.tdp_watts) ** (1 / 3) if watts is not None and capped else math.inf
     held = math.inf if mhz is None else min(mhz, gpu.boost_clock_mhz) / gpu.peak_clock_mhz
-    shares = {key: min(_share(efficiency, key) * factor, held) for key in _clock_keys(efficiency)}
+    clocks = dict.fromkeys((_MATRIX, *(key for key in efficiency.parameters if key.startswith("clock."))))
+    shares = {key: min(_share(efficiency, key) * factor, held) for key in clocks}
     words = [] if mhz is None else [f"clock held at {mhz:g} MHz"]
     words += [f"power capped at {watts:g} of {gpu.tdp_watts:g} W"] if capped else []
     gains = {} if mhz is None else dict.fromkeys(_gain_keys(efficiency), 0.0)
@@ -52,11 +53,6 @@ def settle(
 def sustained_mhz(gpu: Gpu, efficiency: Efficiency) -> float:
     """Returns the clock of busy matrix units, MHz."""
     return _share(efficiency, _MATRIX) * gpu.peak_clock_mhz
-
-
-def _clock_keys(efficiency: Efficiency) -> tuple[str, ...]:
-    stated = (key for key in efficiency.parameters if key.startswith("clock."))
-    return tuple(dict.fromkeys((_MATRIX, *stated)))
 
 
 def _gain_keys(efficiency: Efficiency) -> tuple[str, ...]:
