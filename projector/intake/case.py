@@ -39,7 +39,12 @@ def from_mapping(case: Mapping[str, Any], path: Path, *, model: Loaded | None = 
     """
     where = str(path)
     problems = [Problem(where, str(key), key, nearest(str(key), KEYS)) for key in case if key not in KEYS]
-    problems += _alternatives(case, where)
+    pairs = (("gpus", "nodes"), ("cluster", "gpu"))
+    problems += [
+        Problem(where, f"{first}, {second}", "both", "one of the two")
+        for first, second in pairs
+        if first in case and second in case
+    ]
     problems += [Problem(where, key, case[key], expected) for key, (fits, expected) in _VALUES.items()
                  if key in case and not fits(case[key])]  # fmt: skip
     architecture = model or _architecture(case, path, problems)
@@ -71,15 +76,6 @@ def _beside(name: str, path: Path) -> str:
     """Returns the path of a hardware file: beside the case that names it, if not where the command runs."""
     file = path.parent / name
     return str(file) if name.endswith((".yaml", ".yml", ".json")) and file.is_file() else name
-
-
-def _alternatives(case: Mapping[str, object], where: str) -> list[Problem]:
-    pairs = (("gpus", "nodes"), ("cluster", "gpu"))
-    return [
-        Problem(where, f"{first}, {second}", "both", "one of the two")
-        for first, second in pairs
-        if first in case and second in case
-    ]
 
 
 def _architecture(case: Mapping[str, object], path: Path, problems: list[Problem]) -> Loaded | None:

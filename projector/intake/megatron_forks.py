@@ -153,6 +153,7 @@ def _stages(args: dict[str, object]) -> dict[str, object]:
         args |= _replayed(args, counts, pp)
     replayed = list(integers_of(args.get("custom_pipeline_recompute_layers")) or ())
     if len(replayed) == len(counts) and all(map(int.__le__, replayed, counts)):
+        # LoongForge's --custom-pipeline-recompute-layers: the first n layers of each stage
         starts = [sum(counts[:stage]) for stage in range(len(counts))]
         chosen = [at + each for at, most in zip(starts, replayed, strict=True) for each in range(most)]
         every: dict[str, object] = {"recompute_method": "uniform", "recompute_num_layers": 1}

@@ -39,20 +39,16 @@ def kinds(args: Reader, hidden: object, layers: object) -> dict[str, object]:
     if args.word("model_type") == "kimi_k3" and type(layers) is int:
         marks = _linear_layers(numbers(args.raw("linear_attention_freq"), layers), layers)
         fields["mixer_pattern"] = "".join("K" if mark else "+" for mark in marks)
-        fields["kda"] = _kimi(args)
+        # sizes of Kimi Delta Attention (AMD-AGI/Primus@fd1eeabb primus/configs/models/megatron/kimi_k3_base.yaml)
+        sizes = {
+            "linear_num_key_heads": "num_heads",
+            "linear_key_head_dim": "head_dim",
+            "linear_conv_kernel_dim": "conv_width",
+            "kda_chunk_size": "chunk",
+        }
+        stated: dict[str, object] = {**_stated(args, sizes)}
+        fields["kda"] = stated | ({"gate_rank": None} if args.flag("kda_use_full_rank_gate") else {})
     return fields
-
-
-def _kimi(args: Reader) -> dict[str, object]:
-    """Reads sizes of Kimi Delta Attention (AMD-AGI/Primus@fd1eeabb primus/configs/models/megatron/kimi_k3_base.yaml)."""
-    sizes = {
-        "linear_num_key_heads": "num_heads",
-        "linear_key_head_dim": "head_dim",
-        "linear_conv_kernel_dim": "conv_width",
-        "kda_chunk_size": "chunk",
-    }
-    stated: dict[str, object] = {**_stated(args, sizes)}
-    return stated | ({"gate_rank": None} if args.flag("kda_use_full_rank_gate") else {})
 
 
 def _fused_kimi(args: Reader) -> dict[str, object]:

@@ -128,7 +128,12 @@ def _build(job: Settings, model: Model | None, gpus: int | None, *, named: str, 
     if args.word("activation_checkpoint.mode") == "selective":
         fields |= _selective(args, model)
     if args.flag("primus_turbo.enable_primus_turbo"):
-        fields |= _turbo(args, model)
+        grouped = args.flag("primus_turbo.use_turbo_grouped_mm") and model.moe is not None
+        fields |= {
+            "use_turbo_attention": args.flag("primus_turbo.use_turbo_attention"),
+            "fp8_dot_product_attention": args.flag("primus_turbo.enable_attention_float8"),
+            **({"moe_grouped_gemm": "fused"} if grouped else {}),
+        }
     rank = None if stated else local
     return job.loaded(
         model, framework="torchtitan", gpus=gpus, assumed=assumed, samples_per_rank=rank, written=job.below is None
@@ -253,12 +258,3 @@ def _selective(args: Reader, model: Model) -> dict[str, object]:
     every = int(option) or 1
     layers = [layer for layer in range(model.num_layers) if (layer + 1) % every == 0]
     return {"recompute_granularity": "full", "recompute_layer_ids": layers}
-
-
-def _turbo(args: Reader, model: Model) -> dict[str, object]:
-    grouped = args.flag("primus_turbo.use_turbo_grouped_mm") and model.moe is not None
-    return {
-        "use_turbo_attention": args.flag("primus_turbo.use_turbo_attention"),
-        "fp8_dot_product_attention": args.flag("primus_turbo.enable_attention_float8"),
-        **({"moe_grouped_gemm": "fused"} if grouped else {}),
-    }

@@ -55,7 +55,11 @@ def embed(view: LayerView) -> tuple[Module, ...]:
         "embedding", view.vocab, _columns(view), role="embedding", split="rows", storage=WORD_EMBEDDINGS
     )
     if view.trainable:
-        backward += _table_gradient(tensor, view)
+        weight = real(view.vocab * _columns(view))
+        rows = tensor / view.tp  # each id falls into one rank's share
+        dense = Stream("embedding.bwd", "gather", tensor + rows, view.act * weight + rows, launches=2)
+        buffer = view.execution.data_parallel.grad_bytes
+        backward += (dense, *view.execution.fusion.added("embedding.grad_add", weight, view.act, buffer))
     table = Module(
         "embedding",
         forward=(*forward, *added),
@@ -94,11 +98,3 @@ def _backward_transient(view: LayerView) -> Transient | None:
     if not view.trainable:
         return None
     return Transient("embedding_backward", view.act * view.vocab * _columns(view) + view.hidden_bytes)
-
-
-def _table_gradient(tensor: float, view: LayerView) -> tuple[Stream, ...]:
-    weight = real(view.vocab * _columns(view))
-    rows = tensor / view.tp  # each id falls into one rank's share
-    dense = Stream("embedding.bwd", "gather", tensor + rows, view.act * weight + rows, launches=2)
-    buffer = view.execution.data_parallel.grad_bytes
-    return (dense, *view.execution.fusion.added("embedding.grad_add", weight, view.act, buffer))

@@ -63,13 +63,19 @@ def norm(
         width, rows = -(-width // view.tp), view.tokens
         backward_ops.insert(0, _row_statistics(f"{name}.grad_statistics", rows))
     weight = view.execution.fusion.added(f"{name}.grad_add", width, buffer, buffer) if view.trainable else ()
+    # B a row, fp32: mean and deviation, or one of them
+    statistics = 8.0 if view.model.normalization == "LayerNorm" else 4.0
+    saves = (
+        Saved(f"{name}.in", view.act * width * rows, storage=reads, input=True),
+        Saved(f"{name}.statistics", statistics * rows),
+    )
     part = Module(
         name,
         forward=(_row_statistics(f"{name}.statistics", rows), forward) if view.summa else (forward,),
         backward_input=tuple(backward_ops),
         backward_weight=weight,
         weights=vectors(name, width, view),
-        saves=_saves(name, width, rows, reads, fused, view),
+        saves=saves if fused else (*saves, Saved(f"{name}.upcast", 4.0 * width * rows)),
         makes=(Saved(f"{name}.out", tensor),),
         tags=tags,
     )
@@ -81,17 +87,6 @@ def norm(
 def _row_statistics(name: str, rows: int) -> Operator:
     """Returns the two sums of each row whose width SUMMA divides over tp, fp32 (arXiv:2410.00273, appendix)."""
     return Collective(name, "all_reduce", "tp", 8.0 * rows)
-
-
-def _saves(name: str, width: int, rows: int, reads: str, fused: bool, view: LayerView) -> tuple[Saved, ...]:
-    statistics = (
-        8.0 if view.model.normalization == "LayerNorm" else 4.0
-    )  # B a row, fp32: mean and deviation, or one of them
-    saves = (
-        Saved(f"{name}.in", view.act * width * rows, storage=reads, input=True),
-        Saved(f"{name}.statistics", statistics * rows),
-    )
-    return saves if fused else (*saves, Saved(f"{name}.upcast", 4.0 * width * rows))
 
 
 def sandwich(name: str, view: LayerView, tags: frozenset[str] = frozenset(), reads: str = "") -> tuple[Module, ...]:

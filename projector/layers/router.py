@@ -46,6 +46,12 @@ def router(moe: MoE, view: LayerView) -> Module:
     tensor = view.act * h * rows
     backward.append(Stream("router.grad_add", "elementwise", 2 * tensor, tensor))
     weight = (Gemm("router.wgrad", experts, h, rows, dtype=grad, layout="NT", out_bytes=out),)
+    # the softmax for the probabilities and another for the balancing loss (fp32), two bool maps, the held probabilities,
+    # indices; and, unless frozen, the input
+    probabilities = 4.0 if view.recipe.moe_router_dtype == "fp32" else 2.0
+    choice = view.shard_tokens * (moe.scored * (4.0 + 4 + 1 + 1 + probabilities) + 16.0 * moe.moe_router_topk)
+    scores = Saved("router.scores", choice)
+    into = Saved("router.in", view.hidden_bytes, storage="pre_mlp_norm.out", until="weight_gradient", input=True)
     return Module(
         "router",
         forward=(
@@ -59,19 +65,9 @@ def router(moe: MoE, view: LayerView) -> Module:
             Weight("router", experts, h, role="router"),
             *((Weight("router.bias", experts),) if view.model.add_bias_linear else ()),
         ),
-        saves=_saves(moe, view),
+        saves=(into, scores) if view.trainable else (scores,),
         tags=ROUTER,
     )
-
-
-def _saves(moe: MoE, view: LayerView) -> tuple[Saved, ...]:
-    """Returns the softmax for the probabilities and another for the balancing loss (fp32), two bool maps, the held
-    probabilities, indices; and, unless frozen, the input."""
-    probabilities = 4.0 if view.recipe.moe_router_dtype == "fp32" else 2.0
-    choice = view.shard_tokens * (moe.scored * (4.0 + 4 + 1 + 1 + probabilities) + 16.0 * moe.moe_router_topk)
-    scores = Saved("router.scores", choice)
-    into = Saved("router.in", view.hidden_bytes, storage="pre_mlp_norm.out", until="weight_gradient", input=True)
-    return (into, scores) if view.trainable else (scores,)
 
 
 def _launches(fused_unfused: tuple[int, int], view: LayerView) -> int:

@@ -20,7 +20,7 @@ from projector.pipeline.compiler import compile_schedule
 from projector.pipeline.evaluator import evaluate
 from projector.pipeline.optimal_model import Model, Task
 from projector.pipeline.residency import peak
-from projector.pipeline.types import Action, Compiled, Costs, Schedule
+from projector.pipeline.types import Action, Costs, Schedule
 
 LARGEST = 240
 """Actions of the largest case that is tried: about what HiGHS closes in seconds (pp 4, m 8, split: 96 actions)."""
@@ -51,7 +51,14 @@ def improve(schedule: Schedule, costs: Costs, limit: Sequence[int] | None = None
     compiled = compile_schedule(schedule)
     held = peak(compiled, 1.0).astype(int).tolist()
     allowed = list(held if limit is None else limit)
-    _check(compiled, allowed, seconds)
+    problems = []
+    if compiled.size > LARGEST:
+        problems.append(Problem("pipeline", "actions", compiled.size, f"at most {LARGEST} for an optimal order"))
+    if len(allowed) != compiled.schedule.pp or min(allowed, default=0) < 1:
+        problems.append(Problem("pipeline", "limit", list(allowed), f"{compiled.schedule.pp} numbers of at least 1"))
+    if not seconds > 0:
+        problems.append(Problem("pipeline", "seconds", seconds, "a time of more than 0"))
+    raise_all(problems)
     times = (costs.forward, costs.backward_input, costs.backward_weight, costs.p2p)
     now = float(evaluate(compiled, *times, overlap_p2p=True).makespan)
     keeps = all(alive <= most for alive, most in zip(held, allowed, strict=True))
@@ -88,14 +95,3 @@ def _orders(schedule: Schedule, tasks: Sequence[Task], start: NDArray[np.float64
         )
         for rank in range(schedule.pp)
     )
-
-
-def _check(compiled: Compiled, limit: Sequence[int], seconds: float) -> None:
-    problems = []
-    if compiled.size > LARGEST:
-        problems.append(Problem("pipeline", "actions", compiled.size, f"at most {LARGEST} for an optimal order"))
-    if len(limit) != compiled.schedule.pp or min(limit, default=0) < 1:
-        problems.append(Problem("pipeline", "limit", list(limit), f"{compiled.schedule.pp} numbers of at least 1"))
-    if not seconds > 0:
-        problems.append(Problem("pipeline", "seconds", seconds, "a time of more than 0"))
-    raise_all(problems)

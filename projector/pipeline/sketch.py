@@ -16,7 +16,12 @@ def sketch(timeline: Timeline, width: int = 100) -> str:
     """Returns the text of a timeline: each column shows what fills most of its slice of time: ``F``, ``B``, ``W``
     (chunks after the first in lower case) or ``·``. Raises :class:`InputError` for a batch of timelines or a width of
     less than 20."""
-    _check(timeline, width)
+    problems = []
+    if timeline.end.ndim != 1:
+        problems.append(Problem("pipeline", "timeline", timeline.end.shape, "one evaluation: timeline.at(row)"))
+    if width < LABEL + 6:
+        problems.append(Problem("pipeline", "width", width, f"at least {LABEL + 6} columns"))
+    raise_all(problems)
     plan, columns = timeline.compiled, width - LABEL
     total = float(timeline.makespan)
     names = np.asarray(KINDS)[plan.kind]
@@ -48,12 +53,3 @@ def _cells(
     most = inside.argmax(axis=0)
     quiet = (edges[1:] - edges[:-1]) - inside.sum(axis=0)
     return "".join(np.where(inside.max(axis=0) >= quiet, marks[most], IDLE))
-
-
-def _check(timeline: Timeline, width: int) -> None:
-    problems = []
-    if timeline.end.ndim != 1:
-        problems.append(Problem("pipeline", "timeline", timeline.end.shape, "one evaluation: timeline.at(row)"))
-    if width < LABEL + 6:
-        problems.append(Problem("pipeline", "width", width, f"at least {LABEL + 6} columns"))
-    raise_all(problems)
