@@ -28,12 +28,13 @@ _KNOWN = _VALUES | _FLAGS
 @dataclass
 class CommandLine:
     """Holds a parsed command line. ``args``: by name; ``unknown``: names whose value only the run knows; ``open``: words
-    that may hold any option; ``unset``: variables that are not set and so hold no option."""
+    that may hold any option; ``unset``: variables that are not set and so hold no option; ``stray``: words of no option."""
 
     args: dict[str, object] = field(default_factory=dict)
     unknown: dict[str, tuple[Unknown, ...]] = field(default_factory=dict)
     open: list[Unknown] = field(default_factory=list)
     unset: list[Unknown] = field(default_factory=list)
+    stray: list[str] = field(default_factory=list)
 
 
 def parse(line: Sequence[str], unknowns: Unknowns) -> CommandLine:
@@ -47,10 +48,11 @@ def parse(line: Sequence[str], unknowns: Unknowns) -> CommandLine:
         if not _OPTION.fullmatch(word):
             parsed.open += [item for item in unknowns.within(word) if not (item.unset or item.plain)]
             parsed.unset += [item for item in unknowns.within(word) if item.unset]
+            parsed.stray += [word] if word.strip() and is_known(word) and "--" not in flat[:at] else []
             continue
         name, equals, value = word.lstrip("-").partition("=")
         values = [value] if equals else []
-        while not equals and at < len(flat) and not _is_option(flat[at]):
+        while not equals and at < len(flat) and flat[at] != "--" and not _is_option(flat[at]):
             values.append(flat[at])
             at += 1
         _store(parsed, _full_name(name.replace("-", "_")), values, unknowns)
@@ -87,6 +89,7 @@ def _store(parsed: CommandLine, name: str, values: list[str], unknowns: Unknowns
     takes_one = name in _VALUES and name not in _LISTS
     if takes_one and len(values) > 1:
         parsed.open += [i for word in values[1:] for i in unknowns.within(word) if not (i.unset or i.plain)]
+        parsed.stray += [word for word in values[1:] if name not in _PATHS and word.strip() and is_known(word)]
         values = values[:1]
     known = [value for value in values if unknowns.as_shell(value) or not value]
     if name in _FLAGS or not known:
@@ -97,7 +100,9 @@ def _store(parsed: CommandLine, name: str, values: list[str], unknowns: Unknowns
             parsed.unknown[name] = unknowns.within("".join(values))
             _name_only(parsed, name, "".join(values), unknowns)
         else:
-            parsed.args[name] = True
+            turned = {value: literal(value) for value in known if is_known(value)}
+            parsed.stray += [value for value, on in turned.items() if on not in (True, False)]
+            parsed.args[name] = False not in turned.values()  # of a fork whose switches take a value
         return
     if not all(is_known(value) for value in known):
         parsed.unknown[name] = unknowns.within("".join(known))

@@ -70,6 +70,10 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
         same = other_tools.flags(other_tools.unambiguous(args, launch.arguments))
         expected = f"a trainer that is read; of another its run's log, or {same}"
         raise InputError([Problem(where, launch.place, found, expected)])
+    if line.stray:
+        raise InputError(
+            [Problem(where, launch.place, " ".join(line.stray[:4]), "an option that takes it: argparse stops at it")]
+        )
     files = {name: args.get(name) for name in ("yaml_cfg", "args_file", "config_file")}
     if _T5.search(launch.program):
         args = _encoder_decoder(args, launch, where)

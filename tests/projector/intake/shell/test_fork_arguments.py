@@ -60,6 +60,19 @@ def test_gates_and_adapters_of_forks(tmp_path: Path) -> None:
     assert _loaded(tmp_path, "--lora-r 8").recipe.lora is None
 
 
+@pytest.mark.parametrize("words", ["--bf16 banana", "--micro-batch-size 1 2", "--swiglu num-layers 4"])
+def test_a_word_of_no_option_is_refused(tmp_path: Path, words: str) -> None:
+    refusal(_loaded, tmp_path, words, match="argparse stops at it")
+
+
+@pytest.mark.parametrize(
+    ("word", "on"), [("false", False), ("=False", False), ("0", False), ("true", True), ("", True)]
+)
+def test_a_switch_with_a_value_says_it(tmp_path: Path, word: str, on: bool) -> None:
+    option = f"--sequence-parallel{'' if word.startswith('=') else ' '}{word} --tensor-model-parallel-size 2"
+    assert _loaded(tmp_path, option).recipe.sequence_parallel is on
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
