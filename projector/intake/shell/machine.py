@@ -198,8 +198,11 @@ class Machine:
         return re.sub(r"\$?\{?\b([A-Za-z_]\w*)\b\}?", zero, text)
 
     def _unset_command(self, source: Source, node: Node, state: State) -> Verdict:
-        for child in named(node):
-            for name in self.fields(text_of(source, child), state):
+        for text in adjacent(source, named(node)):
+            for name in self.fields(text, state):
+                base, _, key = name.partition("[")
+                if key:
+                    state.unset_element(base, key.rstrip("]"))
                 state.variables.pop(name, None)
                 state.functions.pop(name, None)
         return True

@@ -6,6 +6,7 @@ import ast
 import operator
 import posixpath
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from getopt import GetoptError
@@ -95,6 +96,8 @@ def _fill(slot: str, feed: object) -> str:
         return str(slot % float(value))
     if slot[-1] == "s":
         return str(slot % value)
+    if slot == "%q":
+        return shlex.quote(value)
     raise ValueError
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -166,7 +167,7 @@ class Parameters:
 
     def _pieces(self, values: list[str], *, inside: bool, star: bool) -> list[Piece]:
         if star and inside:
-            return [Piece(" ".join(values), quoted=True)]
+            return [Piece(str(self.state.variables.get("IFS", " "))[:1].join(values), quoted=True)]
         pieces: list[Piece] = []
         for number, value in enumerate(values):
             if number:
@@ -258,7 +259,8 @@ class Parameters:
             change = str.upper if sign[0] == "^" else str.lower
             return change(value) if len(sign) == 2 else change(value[:1]) + value[1:]
         if sign == "@":
-            return value
+            first = value[:1].upper() + value[1:]
+            return {"U": value.upper(), "L": value.lower(), "u": first, "Q": shlex.quote(value)}.get(argument, value)
         if sign[0] == "/":
             pattern, replacement = self._split_replacement(argument)
             return patterns.replace_in(value, pattern, replacement, how=sign)

@@ -144,7 +144,7 @@ def strip_suffix(text: str, pattern: str, *, longest: bool) -> str:
 def replace_in(text: str, pattern: str, by: str, *, how: str) -> str:
     """Returns ``${x/pattern/by}``; ``how``: ``/`` the first match, ``//`` all, ``/#`` at the start, ``/%`` at the end."""
     if not pattern:
-        return text
+        return {"/#": by + text, "/%": text + by}.get(how, text)
     regex = to_regex(pattern)
     anchored = {"/#": f"\\A(?:{regex})", "/%": f"(?:{regex})\\Z"}.get(how, regex)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
@@ -92,3 +93,11 @@ class State:
             items.append("")
         items[index] = items[index] + value if append else value
         self.variables[name] = items
+
+    def unset_element(self, name: str, key: str) -> None:
+        """Takes one element out of an array; those behind it close up, as a loop over all of them sees it."""
+        held = self.variables.get(name)
+        if isinstance(held, dict):
+            held.pop(key.strip("'\""), None)
+        elif isinstance(held, list) and re.fullmatch(r"-?\d{1,5}", key) and -len(held) <= int(key) < len(held):
+            del held[int(key)]

@@ -216,18 +216,20 @@ def fields_of(pieces: list[Piece], ifs: str = " \t\n") -> list[str]:
 
 
 def braces(words: list[str]) -> list[str]:
-    """Writes out ``{1..4}`` and ``{a,b}`` in unquoted words."""
-    expanded = []
+    """Writes out ``{1..4}`` and ``{a,b}`` in unquoted words, each of several with each of the others."""
+    expanded: list[str] = []
     for word in words:
-        match = _BRACE.search(word)
-        if match:
-            first, last, step = int(match[1]), int(match[2]), abs(int(match[3] or 1)) or 1
-            numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
-            expanded += [word[: match.start()] + str(number) + word[match.end() :] for number in numbers[:1000]]
+        choice = _BRACE.search(word) or re.search(r"(?<!\$)\{([^{}]*,[^{}]*)\}", word)
+        if not choice or MARK.search(choice[1]) or len(expanded) > _MOST_FIELDS:
+            expanded.append(word)
             continue
-        choice = re.search(r"(?<!\$)\{([^{}]*,[^{}]*)\}", word)
-        if choice and not MARK.search(choice[1]):
-            expanded += [word[: choice.start()] + part + word[choice.end() :] for part in choice[1].split(",")]
-            continue
-        expanded.append(word)
+        parts = _numbers(choice) if choice.re is _BRACE else choice[1].split(",")
+        expanded += braces([word[: choice.start()] + part + word[choice.end() :] for part in parts])
     return expanded
+
+
+def _numbers(choice: re.Match[str]) -> list[str]:
+    first, last, step = int(choice[1]), int(choice[2]), abs(int(choice[3] or 1)) or 1
+    width = max(len(text) for text in choice.group(1, 2)) if re.search(r"(?<!\d)-?0\d", choice[0]) else 0
+    numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
+    return [f"{number:0{width}d}" for number in numbers[:1000]]

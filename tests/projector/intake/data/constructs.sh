@@ -160,3 +160,9 @@ mapfile -t A < <(printf '%s\n' 10 9 | sort -n); while read -r x; do B=$x; done <
 b"; torchrun t.py ${A[@]} $B ${#C[@]}
 #: words of a file
 printf '# c\nN=3\nM=4\n' > e; export $(grep -v '^#' e | xargs); echo --z 1 | xargs torchrun t.py $N $M
+#: joined arrays
+A=(a b c); unset A[1]; IFS=,; x="${A[*]}"; unset IFS; B=("${A[@]/#/--}"); torchrun t.py "$x" "${B[@]}" "${B[*]/%/=1}" $(IFS=+; echo "${A[*]}")
+#: products of braces
+torchrun t.py {a,b}{1,2} x{08..10}y {3..1..2}
+#: quoted again
+A=("a b" c); x=ab; bash -c "torchrun t.py ${A[*]@Q} ${x@U} $(printf '%q ' "${A[@]}")"
