@@ -17,6 +17,7 @@ LINES: Mapping[str, str] = {
     "nanochat": "step {i:05d}/21400 (1.10%) | loss: 7.06 | dt: {ms:.2f}ms | tok/sec: 19,149 | mfu: 1.2",
     "nanochat_build": "step    {i} | loss: 10.890430 | lr 8.4e-07 | norm: 6 | dt: {ms:.2f}ms | tok/sec: 495.48",
     "nanochat_plain": "step {i}, loss: 10.890430, dt: {ms:.2f}ms, tok/sec: 49563.48",
+    "llama_cookbook": "Training Epoch: 1/3, step {i}/388 completed (loss: 1.25): 1%|x| {i}/97 [{clock}<19:00, 6.01s/it]",
     "modalities": "step: {i} | train samples/s: {rate8:.2f} | train mfu: 0.04 | train loss last: 9.9 | ",
     "neuronx": "step {i} step_time {s:.1f}s throughput 4.0 seq/s loss 13.4 grad norm 1.97",
     "olmo_core": "[step={i}/900,epoch=1]\n    train/CE loss=2.1\n    throughput/device/TPS={rate8192:,.0f}",
