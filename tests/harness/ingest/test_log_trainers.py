@@ -320,3 +320,13 @@ def test_a_log_and_the_table_that_was_made_of_it_are_one_run(tmp_path: Path) -> 
         made = ingest(paths, said=Context(gpu="h100_sxm"))
         assert [row.where for row in made.rows] == ["runs.yaml"]
         assert "a run that" in str(made.problems[0])
+
+
+def test_a_place_in_the_code_is_no_timer(tmp_path: Path) -> None:
+    rows = (
+        f"[2024-04-21 02:45:40,723] [INFO] [logging.py:96:log_dist] [Rank 0] time (ms) | fwd: 3000.5 | bwd: 6000.5\n"
+        f"[timer.py:260:stop] epoch=0/micro_step={i}/global_step={i}, RunningAvgSamplesPerSec=7.1, CurrSamplesPerSec=8.0\n"
+        for i in range(1, 12)
+    )
+    _, (record,) = records(tmp_path, "".join(rows))
+    assert set(record.timers) == {"fwd", "bwd"}

@@ -37,7 +37,8 @@ def events(lines: Lines) -> Iterator[Event]:
                     yield from _first_line_facts(line, number, seen)
                 yield logged_step
         elif "time (ms)" in line:
-            times = ((match[1], measured(match[2])) for match in _TIMER.finditer(line, 0, 8000))
+            start = line.index("time (ms)")  # before it may stand ``logging.py:96``
+            times = ((match[1], measured(match[2])) for match in _TIMER.finditer(line, start, 8000))
             if known := {name: value / 1000 for name, value in times if value is not None}:
                 yield Timers(known)
         elif "..." in line:
