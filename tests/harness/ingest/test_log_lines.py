@@ -98,6 +98,12 @@ def test_a_clock_beside_the_loss_counts_where_no_bar_is_printed(tmp_path: Path, 
         assert (dialect, state_of(record).value, record.memory) == ("hf-trainer", seconds, {"reserved": 30.0})
 
 
+@pytest.mark.parametrize(("line", "kind", "gib"), tabled("readers", "log_lines_of_memory"))
+def test_a_memory_is_read_to_its_last_digit_and_by_its_kind(tmp_path: Path, line: str, kind: str, gib: float) -> None:
+    path = put(tmp_path / "a.log", "".join(line.format(i=i) + "\n" for i in range(1, 12)))
+    assert read_records_of_log(path)[1][0].memory == {kind: pytest.approx(gib)}
+
+
 @pytest.mark.parametrize("words", tabled("readers", "words_of_tokens_a_gpu"))
 def test_the_rate_of_a_gpu_in_every_forks_words(tmp_path: Path, words: str) -> None:
     line = " iteration {i:8d}/ 100 | elapsed time per iteration (ms): 500.0 | {words}: 9000.5 | learning rate: 1e-4 |\n"
