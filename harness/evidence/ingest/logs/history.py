@@ -11,13 +11,14 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from harness.evidence.ingest.logs.clock import Clock, elapsed_seconds
 from harness.evidence.ingest.logs.dialect import STEP, Dialect
 from harness.evidence.ingest.logs.events import Event, Fact, Lines, Mark
 from harness.evidence.ingest.logs.jsonstream import mapping_of
 from harness.evidence.ingest.logs.numbers import counted, finite
-from harness.evidence.ingest.logs.trainer import Trainer
+from harness.evidence.ingest.logs.trainer import GIB, Trainer
 from harness.evidence.ingest.record import figure_of
 from projector.dataclass import dataclass
 from projector.io.files import read_yaml
@@ -26,11 +27,11 @@ NAME = "history"
 
 _TOLD = read_yaml(Path(__file__).with_name("history.yaml"))
 #: Keys of a record; of several that mean the same the first that it has.
-_INDEX, _SECONDS, _QUOTIENT, _RATE, _LOSS, _RESERVED, _CLOCKS, _COUNTS, _EVALUATED = (
-    tuple(_TOLD[key])
-    for key in ("index", "seconds", "quotient", "rate", "loss", "reserved", "clocks", "counts", "evaluated")
+_INDEX, _SECONDS, _QUOTIENT, _RATE, _LOSS, _CLOCKS, _COUNTS, _EVALUATED = (
+    tuple(_TOLD[key]) for key in ("index", "seconds", "quotient", "rate", "loss", "clocks", "counts", "evaluated")
 )
 _NAMED: Mapping[str, str] = _TOLD["named"]
+_MEMORY: Mapping[str, str] = _TOLD["memory"]
 _RUNS = frozenset(_TOLD["runs"])
 _ELAPSED = "elapsed_time"  # of trainers on Hugging Face's, beside the step under one of two names
 _CHARTED = re.compile(r"^.* - (?=\S)")  # W&B's export of a chart: each column with its run's name before it
@@ -100,10 +101,8 @@ class History(Trainer):
         framework = next((name for key, name in _NAMED.items() if key in row), None)
         if framework is not None and self.once("framework"):
             yield Fact("framework", framework)
-        used = next((value for name in _RESERVED if (value := _number(row, name))), None)
-        memory = {"memory_gib": used, "memory_kind": "reserved" if used else None}
         loss = next((value for name in _LOSS if (value := _number(row, name)) is not None), None)
-        yield self.made(line, number, index, seconds, tokens_per_s=rate, loss=loss, mean=mean, **memory)
+        yield self.made(line, number, index, seconds, tokens_per_s=rate, loss=loss, mean=mean, **_memory(row))
 
     def _count(self, row: Row) -> object:
         """Returns the step by one counter: a record without it (of the machine, of an evaluation) has no step."""
@@ -165,6 +164,15 @@ def _by_words(row: Row, figures: Collection[str]) -> Iterator[float]:
 def _number(row: Row, name: str) -> float | None:
     value = row.get(name)
     return finite(str(value)) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+
+
+def _memory(row: Row) -> dict[str, Any]:
+    """Returns the first memory that a record states, as a step has it."""
+    for name, told in _MEMORY.items():
+        if value := _number(row, name):
+            kind, _, unit = told.partition("_")
+            return {"memory_gib": value * GIB[unit], "memory_kind": kind}
+    return {}
 
 
 def _seconds(row: Row) -> float | None:

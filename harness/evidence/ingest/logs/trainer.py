@@ -16,7 +16,8 @@ from harness.evidence.ingest.logs.shared_lines import shared
 
 _FINE = 20  # grains of a rounded step number between two readings: good to a twentieth
 _COUNTS = ("tokens_per_s", "loss", "mib", "mb", "bytes")  # that may have thousands and no decimals
-_GIB = {"bytes": 2.0**-30, "mib": 2.0**-10, "mb": 1e6 / 2**30, "gib": 1.0, "gb": 1e9 / 2**30}
+#: GiB of each unit of memory.
+GIB = {"bytes": 2.0**-30, "mib": 2.0**-10, "mb": 1e6 / 2**30, "gib": 1.0, "gb": 1e9 / 2**30}
 
 
 class Trainer:
@@ -77,10 +78,10 @@ class Trainer:
             match = pattern.search(line)
             value = _number(name, match[1]) if match else None
             kind, _, unit = name.partition("_")
-            if unit not in _GIB:
+            if unit not in GIB:
                 known[name] = value
             elif value:
-                known |= {"memory_gib": value * _GIB[unit], "memory_kind": kind}
+                known |= {"memory_gib": value * GIB[unit], "memory_kind": kind}
         return Step(iteration=int(iteration), seconds=seconds, line=number, **known)
 
     def read(self, lines: Lines) -> Iterator[Event]:
@@ -125,7 +126,7 @@ def _described_event(others: Iterable[tuple[str, re.Pattern[str]]], line: str) -
             return Fact("gpus", int(match[1]))
         kind, _, unit = name.partition("_")
         if used := _number(name, match[1]):
-            return Memory(used * _GIB[unit], kind)
+            return Memory(used * GIB[unit], kind)
     return None
 
 
