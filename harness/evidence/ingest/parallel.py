@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from harness.evidence.ingest.record import Record
 from projector.dataclass import dataclass
@@ -17,6 +18,9 @@ _NO_ACCUMULATION = ("torchtitan", "torchtitan-graph", "torchtune")
 # fsdp and expert axes together (AI-Hypercomputer/maxtext MaxText/configs/base.yml, logical_axis_rules: embed).
 _MESH = ("maxtext", "paxml")
 _MEGATRON_ETP_IS_TP = ("megatron-lm", "primus", "megatron-deepspeed")
+
+#: How many GPUs a cell says that names them: ``8xH100``, ``8 × NVIDIA H100``, ``MI300X x8``.
+_COUNTED = re.compile(r"^\s*([0-9]{1,5})\s*[x×*]\s*(?=[A-Za-z])|\s[x×*]\s?([0-9]{1,5})\s*$")
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,7 @@ class Sizes:
 
 def sizes(record: Record, moe: bool, num_layers: int | None, framework: str, vpp_hint: int | None) -> Sizes:
     """Reads and completes the sizes of one record. Contradictions are refused with the numbers that contradict."""
-    gpus, nodes, per_node = record.integer("gpus"), record.integer("nodes"), record.integer("gpus_per_node")
-    if gpus is None and nodes and per_node:
-        gpus = nodes * per_node
-        record.map("gpus", gpus, "nodes × gpus_per_node")
-    gpus = _required(record, "gpus", gpus)
+    gpus = _required(record, "gpus", _gpu_count(record))
     split = {name: _size(record, name) for name in ("tp", "pp", "cp", "dp")}
     axes = _weight_ranks(record, split, gpus) if framework in _MESH else None
     _complete_split(record, split, gpus)
@@ -73,6 +73,24 @@ def sizes(record: Record, moe: bool, num_layers: int | None, framework: str, vpp
         seq_length=seq,
         shard=axes if axes and split["dp"] and axes < split["dp"] else None,
     )
+
+
+def _gpu_count(record: Record) -> int | None:
+    """Returns the GPUs of a record: as stated, else by its nodes, or by the cell that names them. One that says another
+    number is a doubt."""
+    gpus, nodes, per_node = record.integer("gpus"), record.integer("nodes"), record.integer("gpus_per_node")
+    counted = _COUNTED.search(record.text("gpu"))
+    beside = int(counted[1] or counted[2]) if counted else None
+    per_node = per_node or (beside if nodes else None)
+    by_nodes = nodes * per_node if nodes and per_node else None
+    if gpus is None and (found := by_nodes or beside):
+        record.map("gpus", found, "nodes × gpus_per_node" if by_nodes else record.text("gpu"))
+        return found
+    if gpus and by_nodes not in (None, gpus):
+        record.doubts.append(f"{gpus} GPUs are not {nodes} nodes of {per_node}")
+    elif gpus and beside and gpus % beside:
+        record.doubts.append(f"{gpus} GPUs are not some times {record.text('gpu')}")
+    return gpus
 
 
 def _weight_ranks(record: Record, split: dict[str, int | None], gpus: int | None) -> int | None:

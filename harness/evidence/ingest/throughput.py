@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from statistics import fmean, stdev
 
 from harness.contracts.runs import Measured
-from harness.evidence.agreement import both, contradiction
+from harness.evidence.agreement import AGREE, both, contradiction
 from harness.evidence.ingest.record import Record, number
 
 _PERCENT_OF = re.compile(r"(?:metrics|other)\.memory_pct_of_(\d+)")
@@ -54,6 +54,7 @@ def measured(
     samples = record.integer("metrics.samples")
     if samples is None:
         samples = record.integer("other.step_count_in_log", "other.iterations")
+    record.doubts += _disagreements(record, step, tgs, gpus)
     return Measured(
         step_seconds=step,
         tgs=tgs,
@@ -93,6 +94,21 @@ def _stated_rates(record: Record, gpus: int | None) -> tuple[float | None, float
     if re.search(r"tokens(_per_s_per_gpu|/s/gpu)?\b[^.;]*\bderived", note):
         derived.append("tgs from step_seconds (by the source's reader)")
     return (step if step and step > 0 else None), (tgs if tgs and tgs > 0 else None), derived
+
+
+def _disagreements(record: Record, step: float | None, tgs: float | None, gpus: int | None) -> Iterator[str]:
+    """Yields the figures of a record that say another step time, or another rate, than the one that counts."""
+    seq, per_second = record.integer("seq_length") or 0, record.number("metrics.steps_per_s")
+    said = (
+        ("iteration_ms", step, (record.number("metrics.iteration_ms") or 0) / 1000),
+        ("steps_per_s", step, 1 / per_second if per_second else 0),
+        ("tokens_per_s", tgs, (record.number("metrics.tokens_per_s") or 0) / (gpus or 1)),
+        ("samples_per_s", tgs, (record.number("metrics.samples_per_s") or 0) * seq / (gpus or 1)),
+    )
+    for name, counts, value in said:
+        if gpus and counts and value > 0 and abs(value / counts - 1) > AGREE:
+            stated = record.text(f"metrics.{name}")
+            yield f"{name} = {stated} is {value / counts:.3g} times what the row's other figures give"
 
 
 _KINDS = ("allocated", "reserved", "device")

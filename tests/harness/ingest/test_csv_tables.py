@@ -108,6 +108,15 @@ def test_a_comma_that_may_be_a_decimal_one_is_no_thousands(
     assert any("is not a number" in why for why in row.refused) == (seconds is None)
 
 
+@pytest.mark.parametrize(("cells", "gpus", "doubt"), tabled("readers", "csv_tables_counts"))
+def test_counts_and_figures_that_disagree_are_doubted(
+    cells: dict[str, str], gpus: int, doubt: str, tmp_path: Path
+) -> None:
+    run, row = one_row(tmp_path / "t.csv", **cells)
+    assert (run.gpus, bool(row.doubts)) == (gpus, bool(doubt))
+    assert not doubt or doubt in row.doubts[0]
+
+
 def test_the_second_column_of_one_meaning_is_named(tmp_path: Path) -> None:
     run, row = one_row(tmp_path / "t.csv", gpus="8", TGS="2500", **{"tokens/s/GPU": "2600"})
     assert run.measured.tgs == 2500
