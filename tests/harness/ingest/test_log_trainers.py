@@ -330,3 +330,17 @@ def test_a_place_in_the_code_is_no_timer(tmp_path: Path) -> None:
     )
     _, (record,) = records(tmp_path, "".join(rows))
     assert set(record.timers) == {"fwd", "bwd"}
+
+
+@pytest.mark.parametrize(
+    "total", ["Data Parallel GPUs = 3 | Total batch size (2 x 4 x 3) = 24", "Total batch size = 24 | Total steps = 60"]
+)
+def test_unsloths_banner_states_the_batch(tmp_path: Path, total: str) -> None:
+    """Releases of 2025 and of 2024."""
+    steps = "Gradient accumulation steps = 4" if "GPUs" in total else "Gradient Accumulation steps = 4"
+    bars = "".join(
+        f"{{'loss': 1.5}}\n 1%|x| {i}/60 [0:{i * 5 // 60:02}:{i * 5 % 60:02}<10:00, 5.01s/it]\n" for i in range(40)
+    )
+    text = f"O^O/ \\_/ \\    Batch size per device = 2 | {steps}\n\\        /    {total}\n{bars}"
+    (run,) = read_log(put(tmp_path / "a.log", text), incomplete=True).runs
+    assert (run.gpus, run.switches["global_batch_size"], run.measured.step_seconds) == (3, 24, 5.0)

@@ -153,12 +153,15 @@ def _mllog(values: Values) -> None:
 
 
 def _huggingface(values: Values) -> None:
-    """Counts devices: batch = batch of a device x accumulation steps x devices, as the Trainer has no other axes."""
+    """Counts devices, or the batch where they are stated: batch = batch of a device x accumulation steps x devices, as the
+    Trainer has no other axes."""
     values.pop("train_iters", None)
-    steps = values.pop("gradient_accumulation_steps", None)
+    steps, ranks = values.pop("gradient_accumulation_steps", None), values.get("world_size")
     batch, one = values.get("global_batch_size"), values.get("micro_batch_size")
     if _positive(steps) and _positive(batch) and _positive(one) and batch % (one * steps) == 0:
         values.setdefault("world_size", int(batch / one / steps))
+    elif batch is None and _positive(steps) and _positive(one) and _positive(ranks):
+        values["global_batch_size"] = int(one * steps * ranks)
 
 
 def _ranks_of_nodes(values: Values, usual: int | None = 1) -> None:
