@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
@@ -21,9 +20,6 @@ from harness.score.gate import Check
 from projector.dataclass import dataclass
 from projector.io import terminal
 from projector.io.table import Line
-
-if TYPE_CHECKING:
-    pass
 
 #: Most lines of a screen, at 80 columns.
 LINES = 40
