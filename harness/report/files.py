@@ -96,8 +96,7 @@ def read(path: Path) -> Saved:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         expected = f"a results.json that `harness run` wrote ({type(error).__name__}: {error})"
         raise InputError([Problem(str(source), "", "other content", expected)]) from None
-    problems = _problems(saved, str(source))
-    raise_all(problems)
+    raise_all(_problems(saved, str(source)))
     return saved
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from projector.benchmark.layers_attention import Attention, LatentAttention
 from projector.benchmark.layers_moe import Routed
 from projector.benchmark.layers_parallel import Group
-from projector.benchmark.layers_parts import FeedForward, LayerSetup, Norm, linear, share
+from projector.benchmark.layers_parts import DEVIATION, FeedForward, LayerSetup, Norm, linear, share
 from projector.errors import Unsupported
 from projector.workload.model import LayerKind
 
@@ -65,7 +65,7 @@ class Embedding(nn.Module):
         options: dict[str, Any] = {"device": made.place, "dtype": made.weight_dtype}
         self.dtype = made.dtype
         self.table = nn.Embedding(self.size, model.hidden_size, **options)
-        nn.init.normal_(self.table.weight, std=0.02)
+        nn.init.normal_(self.table.weight, std=DEVIATION)
         learned = model.position_embedding_type == "learned_absolute"
         self.positions = nn.Parameter(torch.zeros(made.length, model.hidden_size, **options)) if learned else None
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from projector.benchmark.layers_parallel import exchange, grouped_counts
-from projector.benchmark.layers_parts import FeedForward, LayerSetup, activated, cast, linear, share
+from projector.benchmark.layers_parts import DEVIATION, FeedForward, LayerSetup, activated, cast, linear, share
 from projector.workload.model import MoE
 
 
@@ -48,8 +48,8 @@ class Experts(nn.Module):
         options: dict[str, Any] = {"device": made.place, "dtype": made.weight_dtype}
         self.fc1 = nn.Parameter(torch.empty((count, hidden, wide), **options))
         self.fc2 = nn.Parameter(torch.empty((count, width, hidden), **options))
-        nn.init.normal_(self.fc1, std=0.02)
-        nn.init.normal_(self.fc2, std=0.02)
+        nn.init.normal_(self.fc1, std=DEVIATION)
+        nn.init.normal_(self.fc2, std=DEVIATION)
         loop = made.workload.recipe.moe_grouped_gemm == "loop"
         self.fused = not loop and made.dtype == torch.bfloat16 and hasattr(torch, "_grouped_mm")  # bf16 is all it takes
         self.kept: dict[int, Any] = {}

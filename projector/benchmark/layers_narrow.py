@@ -169,16 +169,16 @@ def converted(module: nn.Module, workload: Workload, device: Device, kept: bool 
     for name, child in [*module.named_modules()]:
         if isinstance(child, Experts):
             child.narrow(how, linear)
-        elif isinstance(child, nn.Linear) and child.out_features not in routers and _has_kernel(child):
+        elif (
+            isinstance(child, nn.Linear)
+            and child.out_features not in routers
+            and child.in_features % _UNIT == child.out_features % _UNIT == 0
+        ):
             parent, _, attribute = name.rpartition(".")
             setattr(module.get_submodule(parent), attribute, _Narrow(child, how))
         elif any(weight.dim() == 3 for weight in child.parameters(recurse=False)):
             raise Unsupported(f"8-bit experts that are a {type(child).__name__}: try --layers torch or megatron")
     return module
-
-
-def _has_kernel(wide: nn.Linear) -> bool:
-    return wide.in_features % _UNIT == wide.out_features % _UNIT == 0
 
 
 def fresh(module: nn.Module) -> None:

@@ -13,7 +13,7 @@ from projector.mechanisms import Execution
 from projector.workload.model import Model
 from projector.workload.workload import Workload
 
-_STANDARD = 0.02  # deviation of initial weights (Megatron-LM --init-method-std)
+DEVIATION = 0.02  # of initial weights (Megatron-LM --init-method-std; initializer_range of most configurations)
 _EPSILON = 1e-5  # of norms (Megatron-LM --norm-epsilon)
 _FP32_BYTES = 4.0
 _TYPES = {"fp32": torch.float32, "fp16": torch.float16}
@@ -85,7 +85,7 @@ def cast(weight: Tensor, x: Tensor) -> Tensor:
 def linear(made: LayerSetup, inputs: int, outputs: int, bias: bool = False) -> Linear:
     """Returns a linear with Megatron's initial weights."""
     layer = Linear(inputs, outputs, bias=bias, device=made.place, dtype=made.weight_dtype)
-    nn.init.normal_(layer.weight, std=_STANDARD)
+    nn.init.normal_(layer.weight, std=DEVIATION)
     return layer
 
 

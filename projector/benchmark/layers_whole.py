@@ -9,10 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from projector.benchmark.layers_decoder import Embedding, Head
-from projector.benchmark.layers_parts import LayerSetup
+from projector.benchmark.layers_parts import DEVIATION, LayerSetup
 from projector.errors import Unsupported
-
-_DEVIATION = 0.02  # of initial weights (Megatron-LM --init-method-std; initializer_range of most configurations)
 
 
 class WholeSource:
@@ -37,7 +35,7 @@ class WholeSource:
         length, hidden]."""
         layer.to_empty(device=self._made.place).to(self._made.weight_dtype)
         for weight in layer.parameters():
-            nn.init.normal_(weight, std=_DEVIATION)
+            nn.init.normal_(weight, std=DEVIATION)
         for buffer in layer.buffers():
             buffer.zero_()
         return _Layer(layer, call, self._made)

@@ -30,8 +30,7 @@ def command(options: argparse.Namespace) -> None:
     from projector.workload.validate import problems
 
     work = workload(options.config)
-    mistakes = problems(work)
-    raise_all(mistakes)
+    raise_all(problems(work))
     device: Device | None = None
     if options.load_benchmark:
         cluster = _loaded_cluster(options)

@@ -47,7 +47,6 @@ def command(options: argparse.Namespace) -> None:
         defaults = (f"{name}={float(value):g}" for name, value in ranges.items() if value is ASSUMPTIONS[name])
         refuse_assumed(case.workload, forecast.made, (*case.assumed, *defaults))
     if options.json:
-        content = plan_view.as_document(case, forecast, price)
-        as_json.write({**content, **runs.as_values(user_runs)})
+        as_json.write({**plan_view.as_document(case, forecast, price), **runs.as_values(user_runs)})
     else:
         show((*plan_view.as_page(case, forecast, price), *runs.lines(user_runs)))

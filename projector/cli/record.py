@@ -62,8 +62,7 @@ def _kernels(device: Device, options: argparse.Namespace, kinds: Sequence[str]) 
     if options.dry_run:
         _print_plan(planned.jobs, planned.skipped, device)
         return {"planned": Counter(job.kind for job in planned.jobs), "skipped": planned.skipped}
-    watch = stopwatch(device, options)
-    recorded = _run_with_progress(planned.jobs, watch, folder, options.longest)
+    recorded = _run_with_progress(planned.jobs, stopwatch(device, options), folder, options.longest)
     recorded.skipped += planned.skipped
     _print_recorded(recorded, device)
     if recorded.interrupted:

@@ -78,8 +78,7 @@ def _by_size(workload: Workload) -> dict[str, int]:
 
 def _made(workload: Workload, vendor: str, arch: str, host: str, published: bool) -> Resolved:
     framework = load(workload.framework)
-    traits = _traits(workload, vendor, arch, host)
-    defaults, behaviour, usual = _choose(framework, traits)
+    defaults, behaviour, usual = _choose(framework, _traits(workload, vendor, arch, host))
     if published:
         defaults |= {**framework.published, **usual}
     recipe = _fill(workload, defaults)

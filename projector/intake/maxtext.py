@@ -259,8 +259,7 @@ def of_xla(env: Mapping[str, str]) -> tuple[dict[str, object], list[tuple[str, o
     parts = (word.lstrip("-").partition("=") for word in words)
     told = dict.fromkeys(_FLAGS_OF_LEVELS, "true") if env.get("JAX_OPTIMIZATION_LEVEL") in _LEVELS else {}
     args = Reader({**told, **{name: value if is_told else "true" for name, is_told, value in parts}})
-    fields = aliases.stated(args, "xla")
-    return fields, args.problems
+    return aliases.stated(args, "xla"), args.problems
 
 
 def _model(job: Settings, named: str) -> Model:

@@ -183,8 +183,7 @@ def _even(args: Mapping[str, object], layers: int, pp: int) -> list[int]:
 
 def _no_ops(args: dict[str, object], layers: int, pp: int) -> list[int] | None:
     """Returns the layers of each stage under MindSpeed's ``--noop-layers``: places that count as layers and are empty."""
-    given = args.get("noop_layers")
-    places = integers_of(given)
+    places = integers_of(args.get("noop_layers"))
     stages = _even(args, layers, pp)
     if not places or not stages or not all(0 <= place < layers for place in places):
         return None

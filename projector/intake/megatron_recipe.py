@@ -83,8 +83,7 @@ def _precision(args: Reader) -> dict[str, object]:
     for name in ("bf16", "fp16"):
         if args.flag(name):
             return {"precision": name}
-    stated = args.has("bf16", "fp16")
-    return {"precision": "fp32"} if stated else {}
+    return {"precision": "fp32"} if args.has("bf16", "fp16") else {}
 
 
 def _format(args: Reader, width: str) -> object:

@@ -99,5 +99,4 @@ def _nan_check(view: LayerView) -> tuple[Module, ...]:
     """Returns the host's read of every micro-batch's loss to look for NaN (Megatron-LM pretrain_gpt.py, loss_func)."""
     if not view.recipe.check_for_nan_in_loss_and_grad:
         return ()
-    wait = HostWork("loss.nan_check", sync=True)
-    return (Module("loss.nan_check", forward=(wait,), tags=HEAD),)
+    return (Module("loss.nan_check", forward=(HostWork("loss.nan_check", sync=True),), tags=HEAD),)

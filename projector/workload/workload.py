@@ -35,8 +35,7 @@ class Workload:
     @property
     def dp(self) -> int:
         """Returns the data-parallel ranks of the dense weights, context-parallel ranks not counted."""
-        r = self.recipe
-        return self.gpus // r.replica_ranks
+        return self.gpus // self.recipe.replica_ranks
 
     @property
     def edp(self) -> int:

@@ -56,8 +56,7 @@ def load(name: str, **overrides: Any) -> Model:
     model = entry(name).model
     if not overrides:
         return model
-    mapping = merge(to_mapping(model), overrides)
-    changed, problems = model_from_mapping(mapping, f"model {name}", "")
+    changed, problems = model_from_mapping(merge(to_mapping(model), overrides), f"model {name}", "")
     if changed is None:
         raise InputError(problems)
     return changed

@@ -94,8 +94,7 @@ def check(name: str, where: str = "--gemm-backend") -> None:
     """Raises :class:`InputError` where the backend is unknown, or known and cannot be imported here."""
     if name == BUILTIN:
         return
-    made = factory(name, where)
-    importable = getattr(made, "importable", None)
+    importable = getattr(factory(name, where), "importable", None)
     if callable(importable):
         importable()
 

@@ -100,8 +100,7 @@ class _Rank:
         return action
 
     def _whole(self, chunk: int) -> tuple[Action, Action]:
-        action = self._input(chunk)
-        return action, self.put_off.pop()
+        return self._input(chunk), self.put_off.pop()
 
 
 GENERATOR = Generator(
