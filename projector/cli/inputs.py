@@ -120,14 +120,15 @@ def _usual_batch(model: Model, recipe: Recipe, gpus: int) -> Recipe:
 
 def _able(model: Model, recipe: Recipe, cluster: Cluster, flags: Mapping[str, str]) -> tuple[Recipe, tuple[str, ...]]:
     """Returns ``recipe`` with what the model and the GPU can where nothing is said, and remarks: as many tokens as the
-    model has learned positions, 16 bits that the GPU multiplies. Raises :class:`InputError` for more tokens."""
-    positions = model.max_position_embeddings if model.position_embedding_type == "learned_absolute" else None
+    model has positions, 16 bits that the GPU multiplies. Raises :class:`InputError` for more than learned positions."""
+    positions = model.max_position_embeddings
     if positions and recipe.seq_length > positions:
-        if "seq_length" in flags:
+        if "seq_length" not in flags:
+            recipe = replace(recipe, seq_length=positions)
+        elif model.position_embedding_type == "learned_absolute":
             more = "--set model.max_position_embeddings=N"
             expected = f"at most {positions}, as many positions as {model.name} has learned: {more}"
             raise InputError([Problem(flags["seq_length"], "", recipe.seq_length, expected)])
-        recipe = replace(recipe, seq_length=positions)
     dtypes = precisions(cluster.gpu)
     if "precision" not in flags and "bf16" not in dtypes and "fp16" in dtypes:
         return replace(recipe, precision="fp16"), (f"chosen precision=fp16 ({cluster.gpu.name} has no bf16)",)
