@@ -76,7 +76,7 @@ class Facts:
         tenths = ((part, math.floor(10.0 * share + 0.5)) for part, share in sorted(self.shares.items()))
         found["breakdown, source", f"{like}: {[each for each in tenths if each[1]]}"] = 1.0
         found["step, source", f"{like}: {round(2.0 * math.log(self.step_seconds / self.tokens))}"] = 1.0
-        for kind in self.assumed:
+        for kind in sorted(self.assumed):
             found[f"assumed {kind}", self.source] = 1.0
         if self.law:
             found["law", ""] = self.law
@@ -97,7 +97,7 @@ def shares(breakdown: Mapping[str, float], crossing: Collection[str] = ()) -> di
     ``crossing``: exchanges (``ep``, ``dp``) that leave the node. Without a breakdown all is compute.
     """
     seconds = {name.removesuffix("_s"): max(value, 0.0) for name, value in breakdown.items() if name != "bubble_s"}
-    for part in crossing:
+    for part in sorted(crossing):
         seconds[f"{part} between nodes"] = seconds.pop(part, 0.0)
     total = math.fsum(seconds.values())
     if not total > 0.0:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.evaluation import posterior_file
 from projector import posterior, project
 from projector.cli.setting_remarks import refuse_assumed
-from projector.effects import ASSUMPTIONS, Facts, Prior
+from projector.effects import ASSUMPTIONS, Facts, Prior, shares
 from projector.errors import InputError
 from projector.expectation import Knowledge, kinds, memory_grade
 from projector.hardware import catalogue
@@ -53,6 +53,17 @@ def test_without_data_what_is_projected_is_expected(target: Facts) -> None:
     found = KNOWN.expect(target)
     assert found.middle == target.step_seconds
     assert found.low < found.middle < found.high
+
+
+@given(facts(), st.permutations(ASSUMPTIONS), st.permutations(["ep", "dp"]))
+def test_the_order_in_which_a_process_holds_sets_changes_nothing(
+    target: Facts, assumed: list[str], crossing: list[str]
+) -> None:
+    """Sums over effects would differ in their last digits from process to process."""
+    order = [*replace(target, assumed=tuple(assumed)).effects]  # type: ignore[arg-type]
+    assert order == [*replace(target, assumed=tuple(ASSUMPTIONS)).effects]  # type: ignore[arg-type]
+    seconds = {"compute_s": 1.0, "ep_s": 0.5, "dp_s": 0.25}
+    assert [*shares(seconds, crossing)] == [*shares(seconds, ["dp", "ep"])]
 
 
 @given(facts(), runs)
