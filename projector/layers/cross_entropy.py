@@ -15,7 +15,7 @@ from projector.operators.module import Module
 from projector.operators.saved import Saved, Transient
 from projector.operators.types import Collective, Cost, Gemm, Operator, Stream, stream
 from projector.parameter import parameter
-from projector.size import ceil, real, whole
+from projector.size import ceil, most, real, whole
 
 
 class _Passes(NamedTuple):
@@ -93,6 +93,11 @@ def cross_entropy(view: LayerView) -> Module:
     )
 
 
+def takes_output_weight(view: LayerView) -> bool:
+    """Returns whether the loss multiplies by the output layer's weight itself, chunk by chunk, and keeps no copy of it."""
+    return _chosen(view) in ("linear", "liger")
+
+
 def _chosen(view: LayerView) -> str:
     fusion = view.recipe.cross_entropy_fusion
     return fusion if fusion in _VARIANTS else view.execution.fusion.loss
@@ -143,7 +148,7 @@ def _saved_bytes(view: LayerView) -> float:
     if chosen == "linear":
         return 8.0 * view.tokens
     if chosen == "liger":
-        return view.hidden_bytes + view.act * _gradient(view)
+        return view.hidden_bytes + most(view.act, view.cast_weight_bytes) * _gradient(view)  # in the weight's own type
     if chosen == "te" or (chosen == "fp32" and _compiled(view)):
         return _low(view)
     if chosen == "bf16":

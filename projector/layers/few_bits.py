@@ -21,7 +21,6 @@ from __future__ import annotations
 from projector.frameworks.types import Resolved
 from projector.layers.local import LayerView
 from projector.mechanisms import Execution
-from projector.operators.saved import Saved
 from projector.operators.types import Operator, Stream
 from projector.operators.weights import WeightSet
 from projector.parameter import parameter
@@ -124,18 +123,6 @@ def made_again(name: str, elements: float, columns: int, view: LayerView, matric
     read = code * elements + scale_bytes(lora, columns) * elements + 2 * 4.0 * scales
     launches = _DEQUANTISE + _SCALES * lora.double_quant
     return (Stream(f"{name}.dequantise", "cast", read, view.act * elements + 2 * 4.0 * scales, launches * matrices),)
-
-
-def cast_weight(name: str, elements: float, view: LayerView) -> tuple[tuple[Stream, ...], tuple[Saved, ...]]:
-    """Returns the cast of a frozen fp32 weight before its forward product, and the copy that stays for the input's gradient:
-    autocast remembers casts of trained weights alone (torch aten/src/ATen/autocast_mode.cpp, ``cached_cast``). Weights
-    that are gathered are cast before that."""
-    lora = view.recipe.lora
-    if lora is None or lora.weight_bytes <= view.act or "weights" in view.execution.data_parallel.divided:
-        return (), ()
-    copy = view.act * elements
-    cast = Stream(f"{name}.weight_cast", "cast", lora.weight_bytes * elements, copy)
-    return (cast,), (Saved(f"{name}.weight", copy, until="backward"),)
 
 
 def integers(view: LayerView) -> bool:

@@ -116,9 +116,8 @@ def _saves(spec: Linear, view: LayerView) -> tuple[Saved, ...]:
     the same (bitsandbytes@95f9af30 autograd/_functions.py ``MatMul8bitLt``). Sequence parallelism saves shards."""
     lora = view.recipe.lora
     kept = lora is not None and (spec.target in lora.targets or (few_bits.integers(view) and not spec.plain))
-    copy = () if spec.plain else few_bits.cast_weight(spec.name, spec.width * spec.inputs, view)[1]
     if not view.trainable and not kept:
-        return copy
+        return ()
     element = view.act if spec.plain else operand_bytes(view)
     rows = view.shard_tokens if spec.parallel == "column" else spec.rows
     into = Saved(
@@ -134,7 +133,7 @@ def _saves(spec: Linear, view: LayerView) -> tuple[Saved, ...]:
         since="backward",
         until="weight_gradient",
     )
-    return (into, gradient) if view.trainable else (into, *copy)
+    return (into, gradient) if view.trainable else (into,)
 
 
 def _makes(spec: Linear, view: LayerView) -> tuple[Saved, ...]:
@@ -215,7 +214,6 @@ def _in_few_bits(gemm: Gemm, view: LayerView) -> tuple[Operator, ...]:
         before, behind = few_bits.around(gemm.name, gemm.m, gemm.k, gemm.n, view)
         return (*before, replace(gemm, dtype="int8", scaling="tensorwise", out_bytes=few_bits.INT8_SUM), *behind)
     again = few_bits.made_again(gemm.name, gemm.n * gemm.k, gemm.k, view)
-    again = again or few_bits.cast_weight(gemm.name, gemm.n * gemm.k, view)[0]
     return (*again, gemm) if again else ()
 
 

@@ -20,6 +20,16 @@ class LayerView(Rank):
 
     execution: Execution
 
+    @property
+    def cast_weight_bytes(self) -> float:
+        """Returns the bytes of a weight that ``torch.autocast`` casts before each product; 0: it casts none. Weights that
+        are gathered are cast before that."""
+        lora, sharing = self.recipe.lora, self.execution.data_parallel
+        if "weights" in sharing.divided or self.quantised:
+            return 0.0
+        wide = lora.weight_bytes if lora else sharing.parameter_bytes * sharing.autocast
+        return wide if wide > self.act else 0.0
+
 
 def _precision(recipe: Recipe) -> tuple[str, str, str]:
     """Returns (GEMM operand type, GEMM scaling, cast recipe) of linear layers; ("", "", "") when not quantised."""

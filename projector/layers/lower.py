@@ -15,6 +15,7 @@ from projector.layers import (
     attention_compressed,
     attention_gqa,
     attention_mla,
+    autocast,
     delta,
     lightning,
     mamba,
@@ -94,7 +95,7 @@ def embedding(resolved: Resolved) -> Block:
 @cached_on(0)
 def head(resolved: Resolved) -> Block:
     """Returns the final norm, output layer and loss (last stage) for one micro-batch."""
-    return _end_block("head", output, resolved)
+    return _end_block("head", lambda view: autocast.with_copies(output(view), view), resolved)
 
 
 @cached_on(0)
@@ -187,7 +188,8 @@ def _layer_parts(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     if model.unsupported:
         raise Unsupported(", ".join(model.unsupported))
     parts = (*_mixer(kind, view), *(cross_attention(view) if kind.cross else ()), *_mlp(kind, view))
-    return altup.with_altup(parallel_residual(parts, view) if model.parallel_residual else parts, view)
+    parts = altup.with_altup(parallel_residual(parts, view) if model.parallel_residual else parts, view)
+    return autocast.with_copies(parts, view)
 
 
 def _mixer(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:

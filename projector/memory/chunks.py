@@ -54,11 +54,13 @@ class ChunkMemory:
 
 class BlockMemory(NamedTuple):
     """Memory of one block: bytes ``saved`` without recompute, ``kept`` or ``dropped`` under it, ``pending`` between the
-    halves of a split backward, ``offloaded`` by ``offload_modules``, and of its input (``width``); its costliest moments."""
+    halves of a split backward, ``offloaded`` by ``offload_modules``, and of its input (``width``); of those dropped,
+    ``cached`` until the forward ends; its costliest moments."""
 
     saved: float
     kept: float
     dropped: float
+    cached: float
     pending: float
     offloaded: float
     width: float
@@ -74,6 +76,7 @@ def block_memory(resolved: Resolved, name: Hashable) -> BlockMemory:
         block.saved_bytes,
         block.kept_bytes,
         block.dropped_bytes,
+        sum(saved.bytes for saved in block.dropped if saved.cached),
         block.pending_bytes,
         module_bytes(resolved.workload.recipe, block),
         lower.residual_bytes(name, resolved) if isinstance(name, LayerKind) else 0.0,
@@ -85,11 +88,12 @@ def block_memory(resolved: Resolved, name: Hashable) -> BlockMemory:
 
 class _Segment(NamedTuple):
     """Layers that are kept or replayed together, in forward order: bytes ``saved`` until their backward, ``returned``
-    by their replay, and ``beside`` the replay at its costliest moment."""
+    by their replay, of which ``cached`` until the forward ends, and ``beside`` the replay at its costliest moment."""
 
     layers: tuple[BlockMemory, ...]
     saved: float
     returned: float = 0.0
+    cached: float = 0.0
     beside: float = 0.0
     replays: bool = False
 
@@ -128,12 +132,14 @@ def chunk_memory(
     mask = mask_bytes(resolved) if entry or ends else 0.0
     rows = mask / recipe.cp
     forward = [Moment("attention_mask", 0.0, old.forward + mask + (rows if recipe.cp > 1 else 0.0))] if mask else []
+    beside = old.forward + rows
     for segment, number in runs:
         running += number * segment.saved
-        forward += [_forward(layer, running, old.forward + rows + gathered.forward) for layer in segment.layers]
+        beside += number * segment.cached
+        forward += [_forward(layer, running, beside + gathered.forward) for layer in segment.layers]
     kept = running + sum(end.saved for end in ends)
-    forward.append(Moment("forward", kept, old.forward + rows + (0.0 if ends else gathered.forward)))
-    forward += [_forward(end, kept, old.forward + rows + gathered.loss) for end in ends[:1]]
+    forward.append(Moment("forward", kept, beside + (0.0 if ends else gathered.forward)))
+    forward += [_forward(end, kept, beside + gathered.loss) for end in ends[:1]]
     backward = _backward(runs, ends, kept, x, old, gathered)
     backward += [
         Moment(moment.name, block.saved, moment.net + old.backward - (x if last else 0.0) + gathered.backward)
@@ -195,9 +201,9 @@ def _replayed(own: tuple[BlockMemory, ...]) -> _Segment:
     and the output. A layer without modules (Llama-Nemotron's) saves nothing and passes on its input."""
     passed = [each.width for each in own if each.kept]
     saved = sum(each.kept for each in own) - sum(passed[1:])
-    returned = sum(each.dropped for each in own) + sum(passed)
+    returned, cached = sum(each.dropped for each in own) + sum(passed), sum(each.cached for each in own)
     beside = most(*[each.replay.net if each.replay else 0.0 for each in own])
-    return _Segment(own, saved, returned, beside, True)
+    return _Segment(own, saved, returned, cached, beside, True)
 
 
 def _plain(recipe: Recipe, layer: BlockMemory) -> _Segment:
@@ -205,7 +211,7 @@ def _plain(recipe: Recipe, layer: BlockMemory) -> _Segment:
     if recipe.recompute_granularity == "full":
         return _Segment((layer,), layer.saved)
     replay = layer.replay
-    return _Segment((layer,), layer.kept, layer.dropped, replay.net if replay else 0.0, bool(replay))
+    return _Segment((layer,), layer.kept, layer.dropped, layer.cached, replay.net if replay else 0.0, bool(replay))
 
 
 def _offloaded(recipe: Recipe, runs: list[tuple[_Segment, int]]) -> list[tuple[_Segment, int]]:

@@ -60,7 +60,7 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
     copies = spread(weights, "weights")
     # a frozen copy of all weights in their 16 bits; adapters that are switched off leave the same ones
     reference = copies * (2.0 if recipe.precision != "fp32" else 4.0) if recipe.reference and not recipe.lora else 0.0
-    gradients = spread(trained, "gradients") * (each.gradient + sharing.kept_gradient_bytes)
+    gradients = spread(trained, "gradients") * (each.gradient + sharing.beside_gradients(resolved.workload))
     whole = sharing.keeps_whole_gradients(resolved.workload)
     return State(
         components={

@@ -38,7 +38,9 @@ def kind(resolved: Resolved) -> str:
     if resolved.workload.recipe.lora:
         return "adapters"
     sharing = resolved.execution.data_parallel
-    return "planned" if resolved.execution.allocator.planned else "ddp" if sharing.clears_buffers else sharing.name
+    return (
+        "planned" if resolved.execution.allocator.planned else sharing.name if "weights" in sharing.divided else "ddp"
+    )
 
 
 @cached_on(0)

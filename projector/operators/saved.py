@@ -19,7 +19,7 @@ class Saved(NamedTuple):
     ``storage``: tensors with the same storage are one, however many modules read it (empty: the tensor's own name).
     ``until``: ``backward`` or, where a split backward needs it for longer, ``weight_gradient``. ``since``: ``forward``,
     or ``backward`` for gradients that wait for the weight gradient. ``input``: whether the tensor is an input that
-    another module made.
+    another module made. ``cached``: it lives to the end of the forward, also where a replay makes it again.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Saved(NamedTuple):
     until: str = "backward"
     since: str = "forward"
     input: bool = False
+    cached: bool = False
 
     @property
     def tensor(self) -> str:

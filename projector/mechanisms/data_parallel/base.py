@@ -68,7 +68,8 @@ class DataParallel(Strategy):
     stays so until its backward (torch ``ShardingStrategy.SHARD_GRAD_OP``, ``reshard_after_forward=False``).
     ``defers_sync``: gradients of all micro-batches add up whole on every rank and are reduced beside the last backward
     (torch ``no_sync``, ``set_requires_gradient_sync``). ``always_divides_states``: without any sharding the optimizer's
-    states are shared out all the same. ``root_holds_ends``: under FSDP2 only layers are units of their own, embedding
+    states are shared out all the same. ``autocast``: weights of fp32 that are not gathered are cast for each product
+    (``torch.autocast``). ``root_holds_ends``: under FSDP2 only layers are units of their own, embedding
     and output layer belong to the root. ``host_optimizer_bytes``, ``host_optimizer_rate``: for an optimizer on the CPU,
     host-memory traffic of a parameter, and parameters/s of one process.
     """
@@ -101,6 +102,7 @@ class DataParallel(Strategy):
     keeps_gathered: bool = False
     defers_sync: bool = False
     always_divides_states: bool = False
+    autocast: bool = False
     root_holds_ends: bool = False
     host_optimizer_bytes: float = _HOST_BYTES
     host_optimizer_rate: float = _HOST_RATE
@@ -246,6 +248,10 @@ class DataParallel(Strategy):
     ) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
         """Returns the copies around a unit of ``elements`` trained weights: before forward, before and after backward."""
         return (), (), ()
+
+    def beside_gradients(self, workload: Workload) -> float:
+        """Returns the bytes of an element that live beside the accumulated gradient."""
+        return self.kept_gradient_bytes
 
     def gathered(self, recipe: Recipe, whole: float, unit: float, embedding: float, head: float) -> Gathered:
         """Returns the bytes that a rank of ``whole`` weights holds gathered for a while. ``unit``: elements of the

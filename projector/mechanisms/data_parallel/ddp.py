@@ -9,7 +9,7 @@ from projector.dataclass import dataclass
 from projector.mechanisms.data_parallel.base import DataParallel
 from projector.operators.types import Collective
 from projector.operators.weights import WeightSet
-from projector.size import most, real
+from projector.size import most, real, where
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -95,6 +95,42 @@ class DDP(DataParallel):
     @property
     def optimizer_grad_bytes(self) -> float:
         return self.grad_bytes
+
+
+# PyTorch's DistributedDataParallel (torch nn/parallel/distributed.py, csrc/distributed/c10d/reducer.cpp).
+@dataclass(frozen=True, kw_only=True)
+class TorchDDP(DDP):
+    """Gradients are copied into buckets of their own, and back when they are reduced: all buckets live beside what
+    autograd keeps (``gradient_as_bucket_view`` is off by default; a process alone has none). A hook that reduces in 16
+    bits leaves both as wide as the weights (distributed/algorithms/ddp_comm_hooks/default_hooks.py). torch's optimizer
+    steps the fp32 weights themselves."""
+
+    name: ClassVar[str] = "torch_ddp"
+    megatron_core: ClassVar[bool] = False
+    clears_buffers: ClassVar[bool] = False
+
+    parameter_bytes: float = 4.0
+    master_bytes: float = 0.0
+    flat_buffers: bool = False
+    autocast: bool = True
+
+    def configured_by(self, recipe: Recipe) -> Self:
+        found = super().configured_by(recipe)
+        return replace(found, grad_bytes=found.parameter_bytes)
+
+    def beside_gradients(self, workload: Workload) -> float:
+        beside: float = where(lambda ranks: ranks > 1, workload.dp * workload.recipe.cp, self.grad_bytes, 0.0)
+        return beside
+
+
+# torch distributed/optim/zero_redundancy_optimizer.py, below the same wrapper.
+@dataclass(frozen=True, kw_only=True)
+class ZeroRedundancy(TorchDDP):
+    """States are divided; gradients and their buckets are whole on every rank."""
+
+    name: ClassVar[str] = "zero_redundancy"
+    degree: ClassVar[str] = "optim"
+    divided: ClassVar[frozenset[str]] = frozenset({"states"})
 
 
 # ZeRO-2 (Rajbhandari et al. 2020): nobody keeps whole gradients between micro-batches.

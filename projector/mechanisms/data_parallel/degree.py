@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from projector.errors import Unsupported
 from projector.mechanisms.data_parallel.base import DataParallel
-from projector.mechanisms.data_parallel.ddp import DDP, DistributedOptimizer, Zero2
+from projector.mechanisms.data_parallel.ddp import DDP, DistributedOptimizer, TorchDDP, Zero2, ZeroRedundancy
 from projector.mechanisms.data_parallel.fsdp2 import FSDP2
 from projector.mechanisms.data_parallel.sharded import FSDP1, MegatronFSDP
 
@@ -15,8 +15,10 @@ _BY_DEGREE: dict[str, type[DataParallel]] = {
 
 def of_degree(strategy: DataParallel, degree: str | None) -> DataParallel:
     """Returns ``strategy`` where a recipe shards as it does (``data_parallel_sharding``), else the one of that degree,
-    with the same parameters. PyTorch's own divide weights even then, and leave each gathered until its backward. An
-    optimizer without copies of its own steps the weights themselves, as torch's do: its full sharding is torch's.
+    with the same parameters. PyTorch's own divide weights even then, and leave each gathered until its backward: who
+    divides gradients alone keeps weights of 16 bits, and fp32 copies of a rank's shard (ColossalAI@4f9953be
+    colossalai/zero/low_level/low_level_optim.py, Fast-LLM@7d61a1ba fast_llm/engine/multi_stage/fsdp.py). An optimizer
+    without copies of its own steps the weights themselves, as torch's do: its full sharding is torch's.
     Raises :class:`Unsupported` for an unknown degree."""
     kind = _BY_DEGREE.get(degree or DDP.degree)
     if kind is None:
@@ -27,4 +29,8 @@ def of_degree(strategy: DataParallel, degree: str | None) -> DataParallel:
         kind = FSDP2
     if kind is Zero2 and isinstance(strategy, FSDP1 | FSDP2):
         return strategy.evolve({"keeps_gathered": True})
+    if kind is DistributedOptimizer and isinstance(strategy, TorchDDP):
+        kind = ZeroRedundancy
+    if kind is Zero2 and strategy.autocast and strategy.parameter_bytes > 2.0:
+        return Zero2(**strategy.carried(kind) | {"parameter_bytes": 2.0, "master_bytes": 4.0, "autocast": False})
     return strategy if strategy.degree == kind.degree else kind(**strategy.carried(kind))

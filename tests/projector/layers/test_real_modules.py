@@ -69,6 +69,7 @@ class Counted:
 def eager(model: Model) -> Resolved:
     recipe = Recipe(
         micro_batch_size=BATCH, global_batch_size=BATCH, seq_length=LENGTH, precision="bf16", moe_grouped_gemm="loop",
+        main_params_dtype="bf16",
     )  # fmt: skip
     return resolve(Workload(model=model, recipe=recipe, gpus=1, framework="pytorch"), "nvidia", "hopper")
 
