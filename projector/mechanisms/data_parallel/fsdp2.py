@@ -44,7 +44,7 @@ class FSDP2(FullySharded):
 
     def gathered(self, recipe: Recipe, whole: float, unit: float, embedding: float, head: float) -> Gathered:
         found = super().gathered(recipe, whole, unit, embedding, head)
-        if not self.root_holds_ends or self._whole(recipe) or recipe.quant_type:
+        if not self.root_holds_ends or self._whole(recipe) or recipe.lora:
             return found
         waiting = 2.0 * head  # its gradient, as backward made it
         return replace(found, backward=found.backward + waiting, projection=found.loss + waiting)

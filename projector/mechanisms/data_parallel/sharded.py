@@ -40,12 +40,13 @@ class FullySharded(DataParallel):
         """Returns the current unit and the prefetched one; in backward also the unit's gradient and, when it is reduced
         in a wider type, that copy. The head stays gathered from its forward to its backward (torchtitan
         models/llama3/infra/parallelize.py)."""
-        packed = recipe.quant_type is not None  # codes have no gradients; those of adapters weigh next to nothing
+        packed = recipe.quant_type is not None
+        trained = recipe.lora is None  # gradients of adapters weigh next to nothing
         if self._whole(recipe):
-            everything = (self.layer_gather_bytes + self.reduce_bytes * (not packed)) * whole
+            everything = (self.layer_gather_bytes + self.reduce_bytes * trained) * whole
             return Gathered(everything, everything, everything, everything)
         ends = self._ends(embedding, head)
-        kept, gradient = self.gather_bytes * ends, self._unit_gradient * (not packed)
+        kept, gradient = self.gather_bytes * ends, self._unit_gradient * trained
         layers = self._beside_layers(0.0 if packed else whole, ends)
         if self.keeps_gathered:  # the last unit's forward, and the first backward
             every = self.layer_gather_bytes * whole

@@ -15,6 +15,7 @@ from projector.memory.plan import plan
 from projector.operators.weights import Weight, WeightSet, weight_set
 from projector.projection import project
 from projector.settle.workload import settle_checked
+from projector.workload.lora import LoRA
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 from tests.workloads import workload
@@ -225,6 +226,17 @@ def test_weights_that_stay_for_the_backward_are_gathered_once_and_whole(name: st
     alone, all_of_it = (each.gathered(how, whole, unit, 0.0, 0.0) for each in (sharded, kept))
     assert all_of_it.loss == kept.gather_bytes * whole
     assert alone.loss < alone.backward < all_of_it.loss
+
+
+@pytest.mark.parametrize("name", ["fsdp1", "fsdp2", "zero3"])
+def test_below_adapters_weights_are_gathered_but_no_gradients_of_them(name: str) -> None:
+    """Of a frozen parameter autograd makes no gradient (torch distributed/fsdp/_fully_shard/_fsdp_param_group.py)."""
+    how, sizes = job().recipe, (8e9, 2.5e8, 1e8, 1e8)
+    ends = KINDS[name](root_holds_ends=True)
+    trained, frozen = (ends.gathered(replace(how, lora=lora), *sizes) for lora in (None, LoRA(dim=16)))
+    assert (frozen.forward, frozen.loss) == (trained.forward, trained.loss)
+    assert frozen.backward == frozen.forward
+    assert frozen.projection == frozen.loss
 
 
 def test_a_stage_that_is_no_unit_itself_synchronises_with_every_backward() -> None:
