@@ -12,7 +12,7 @@ from projector.layers.attention_core import Heads
 from projector.layers.context_parallel import core_attention
 from projector.layers.linear import Linear, linear
 from projector.layers.local import LayerView
-from projector.layers.norms import norm, residual, sandwich, vectors
+from projector.layers.norms import norm, residual, sandwich
 from projector.operators.module import Module, function
 from projector.operators.saved import Saved
 from projector.operators.types import Operator, Stream
@@ -190,28 +190,17 @@ def _split(query: int, key: int, view: LayerView) -> Module:
 
 
 def _qk_norm(query: int, key: int, view: LayerView) -> tuple[Module, ...]:
+    """Returns the norms of each head of queries, keys and, without a weight, values. They save what they read beside the
+    rotated tensors that attention saves."""
     if not view.model.qk_layernorm:
         return ()
-    keys = 2 if view.model.v_layernorm else 1
-    tensor, launches = view.act * (query + keys * key) * view.tokens, 1 + keys
-    return (
-        function(
-            "qk_norm",
-            tensor,
-            (1, 1, launches),
-            (2, 1, 2 * launches),
-            "norm",
-            weights=(
-                *vectors("q_norm", view.model.kv_channels, view),
-                *vectors("k_norm", view.model.kv_channels, view),
-            ),
-            saves=(  # beside the rotated tensors that attention saves
-                Saved("qk_norm.in", tensor),
-                Saved("qk_norm.statistics", 4.0 * tensor / view.act / view.model.kv_channels),
-            ),
-            tags=ATTN,
-        ),
-    )
+    d, values = view.model.kv_channels, key if view.model.v_layernorm else 0
+    norms = []
+    for name, width in (("q_norm", query), ("k_norm", key), ("v_norm", values)):
+        part = norm(name, view, d, view.tokens * (width // d), branch=False, divided=False, tags=ATTN)
+        part = replace(part, saves=tuple(saved._replace(input=False) for saved in part.saves))
+        norms += [part] if name != "v_norm" else [replace(part, weights=(), backward_weight=())] if width else []
+    return tuple(norms)
 
 
 def rope(elements: int, view: LayerView, tags: frozenset[str]) -> tuple[Module, ...]:

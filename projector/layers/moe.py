@@ -193,6 +193,7 @@ def _shared(moe: MoE, view: LayerView) -> tuple[Module, ...]:
         (2 * add, add, add),
         (2 * add, add, add),
         weights=(Weight("shared.gate", view.hidden),) if moe.moe_shared_expert_gate else (),
+        saves=(Saved("shared.gated", tensor, "shared.fc2.out", input=True),) if moe.moe_shared_expert_gate else (),
         tags=tags,
     )
     return tuple(replace(part, role="shared_experts") for part in (*parts, total))

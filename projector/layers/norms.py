@@ -32,6 +32,7 @@ def norm(
     rows: int | None = None,
     *,
     branch: bool = True,
+    divided: bool = True,
     reads: str = "",
     tags: frozenset[str] = frozenset(),
 ) -> Module:
@@ -39,7 +40,7 @@ def norm(
     its input and its statistics.
 
     ``branch``: its input also feeds a residual, so that backward adds two gradients. ``reads``: storage of its input
-    where another module's output is that storage; its output is ``<name>.out``.
+    where another module's output is that storage; its output is ``<name>.out``. ``divided``: SUMMA divides its width.
     """
     width = view.hidden if width is None else width
     rows = view.shard_tokens if rows is None else rows
@@ -59,7 +60,8 @@ def norm(
     if branch and not streams:
         backward_ops.append(added(f"{name}.branch_add", tensor, folded=view.compiled))
     buffer = view.execution.data_parallel.grad_bytes
-    if view.summa:
+    divided = divided and view.summa
+    if divided:
         width, rows = -(-width // view.tp), view.tokens
         backward_ops.insert(0, _row_statistics(f"{name}.grad_statistics", rows))
     weight = view.execution.fusion.added(f"{name}.grad_add", width, buffer, buffer) if view.trainable else ()
@@ -71,7 +73,7 @@ def norm(
     )
     part = Module(
         name,
-        forward=(_row_statistics(f"{name}.statistics", rows), forward) if view.summa else (forward,),
+        forward=(_row_statistics(f"{name}.statistics", rows), forward) if divided else (forward,),
         backward_input=tuple(backward_ops),
         backward_weight=weight,
         weights=vectors(name, width, view),
