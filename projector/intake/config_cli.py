@@ -12,6 +12,7 @@ import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from projector.errors import InputError, Problem, raise_all
 from projector.intake import maxtext, nemo
@@ -137,16 +138,25 @@ def put(content: dict[str, object], path: Sequence[str], value: object) -> None:
 
 
 def stated_words(words: Sequence[str], way: Way, where: str, decides: Callable[[str], bool]) -> dict[str, object]:
-    """Returns ``key=value`` words. A value that only the run knows is a problem if its key ``decides``, else left out."""
+    """Returns ``key=value`` words, and None for each key that ``~key`` takes away. A value that only the run knows is a
+    problem if its key ``decides``, else left out. Raises :class:`InputError` for a word of no key and no option, too."""
     open_ = [item for word in words if "=" not in word for item in way.unknowns.within(word) if not item.unset]
     if open_:
         sources = "; ".join(dict.fromkeys(str(item) for item in open_[:3]))
         raise InputError([Problem(where, "", f"arguments from {sources}", flag(open_))])
     pairs = [word.lstrip("+").partition("=") for word in words if "=" in word and not word.startswith(("-", "~"))]
+    gone = {word[1:].partition("=")[0]: None for word in words if word.startswith("~")}
+    stray = [
+        word
+        for before, word in pairwise(("", *words))
+        if re.fullmatch(r"[A-Za-z_][\w.]*", word) and not (before.startswith("-") and "=" not in before)
+    ]
+    if stray:
+        raise InputError([Problem(where, "", " ".join(stray[:4]), "key=value")])
     problems = [
         Problem(where, key, "; ".join(str(item) for item in marks), flag(marks))
         for key, _, value in pairs
         if (marks := way.unknowns.within(value)) and decides(key)
     ]
     raise_all(problems)
-    return {key: literal(value) for key, _, value in pairs if is_known(value) and is_known(key)}
+    return {**gone, **{key: literal(value) for key, _, value in pairs if is_known(value) and is_known(key)}}

@@ -165,7 +165,11 @@ def _neox_gpus(_launch: Launch, content: Mapping[str, object], way: Way) -> str:
 
 
 def _assignments(launch: Launch) -> list[str]:
-    return [word for word in launch.arguments if re.match(r"~?[A-Za-z_][\w.]*=", word)]
+    """Returns the words behind the file: that of ``--config``, or the word behind the command."""
+    words = launch.arguments
+    alone = next((at for at, word in enumerate(words, 1) if _configuration_files([word])), 2)
+    at = next((at + 2 - ("=" in word) for at, word in enumerate(words) if re.match(r"--config(=|$)", word)), alone)
+    return [word for word in words[at:] if not word.startswith("-")]
 
 
 def _tune_gpus(launch: Launch, _content: Mapping[str, object], way: Way) -> str:

@@ -185,10 +185,11 @@ def load(
         expected = "that TOML file beside the script, or --module NAME --config NAME_FLAVOR of a registry in Python"
         raise InputError([Problem(where, "the job's configuration", found, expected)])
     content = program if text is None else torchtitan.parse(text, where, str(stated.get(CONFIG_FILE)))
-    told: tuple[str, ...] = ()
+    told = tuple(f"{word} (behind --{name})" for name, values in options(words).items() for word in values[1:])
     if text is None and registry is not None:
-        registered, told = stated_by(registry, str(stated.get("config", "")), where)
+        registered, unread = stated_by(registry, str(stated.get("config", "")), where)
         program = content = {"model.name": str(stated.get("module", "")).rpartition(".")[2], **registered}
+        told += unread
     settings = {**flat(content or {}), **stated}
     open_ = {key: value for key, value in settings.items() if isinstance(value, str) and not is_known(value)}
     problems = [
@@ -199,11 +200,12 @@ def load(
     raise_all(problems)
     known = {key: value for key, value in settings.items() if key not in open_}
     if not program:
-        return torchtitan.load(known, where, gpus=gpus, model=model)
+        loaded = torchtitan.load(known, where, gpus=gpus, model=model)
+        return replace(loaded, unmodelled=(*told, *loaded.unmodelled))
     known.pop("module"), known.pop("config")
     loaded = torchtitan.load(known, where, gpus=gpus, model=model)
     if registry is None:
-        told = (f"what --config {stated['config']} states in Python beside the line (torchtitan's defaults stand in)",)
+        told += (f"what --config {stated['config']} states in Python beside the line (torchtitan's defaults stand in)",)
     return replace(loaded, unmodelled=(*told, *loaded.unmodelled))
 
 
