@@ -32,6 +32,7 @@ _FP32 = "weights of fp32, as transformers before 5 loads them (later ones keep t
 _LOADS_FP32 = ("trainer", "trl")
 _PEFT = "adapters on the queries and values, as peft puts them for most decoders (lora_target states others)"
 _UNSWITCHED = "adapters, since a rank or layers of theirs are stated and no switch (use_lora=false: none)"
+_PREFERENCES = re.compile(r"(?<![a-z])(?:dpo|ppo|grpo|orpo|kto|rlhf|reward)(?![a-z])")
 _EVERYWHERE = "over all ranks without --data-parallel-shard-size"
 #: The stage in the name of a file of DeepSpeed's, and that it keeps states on the host (ds_z3_config, zero2_offload).
 _STAGE = re.compile(r"(?:zero|(?<![a-z])z|stage)[-_]?(?:stage)?[-_]?([0-3])(?![\d/])[^/]*$", re.IGNORECASE)
@@ -188,7 +189,19 @@ def load_trainer(content: Mapping[str, object], where: str, *, model: Model | No
     job = Settings(dialect("trainer"), _with_deepspeed_values(with_files(said, where), where), where, preset=whole)
     loaded = _fine_tuned(job, model)
     inferred = "use_lora" in said.keys() - chat.keys() and "train_mode" not in said
-    return replace(loaded, assumed=(*loaded.assumed, _UNSWITCHED)) if inferred else loaded
+    assumed = (*loaded.assumed, *((_UNSWITCHED,) if inferred else ()))
+    return replace(loaded, assumed=assumed, unmodelled=(*loaded.unmodelled, *_of_folder(where)))
+
+
+def _of_folder(where: str) -> tuple[str, ...]:
+    """Returns the doubt about a program whose arguments do not say what it trains, where the script's name or folder does
+    (deepspeedai/DeepSpeedExamples applications/DeepSpeed-Chat/training/step2_reward_model_finetuning)."""
+    names = Path(where).parts[-5:]
+    named = next((name for name in names[::-1] if _PREFERENCES.search(name.lower())), "")
+    plain = not named or any(re.search(r"sft|supervised|pretrain", name.lower()) for name in names)
+    return (
+        () if plain else (f"preference training, as {named} names it: pairs of samples, a reward or a reference model",)
+    )
 
 
 def load_trl(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:

@@ -170,3 +170,14 @@ def test_a_scale_doubles_heads_and_mlp_then_width_then_layers(tmp_path: Path) ->
 
 def test_what_torchtune_packs_is_all_that_it_leaves_open(tmp_path: Path) -> None:
     assert [text for text in read(tmp_path, {"of": "torchtune"}).unmodelled if "dataset.packed" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("place", "told"), [("step2_dpo_finetuning/run.sh", True), ("rlhf/run_sft.sh", False), ("adpotion/run.sh", False)]
+)
+def test_a_folder_says_what_a_program_trains(tmp_path: Path, place: str, told: bool) -> None:
+    file = tmp_path / place
+    file.parent.mkdir()
+    words = "--model_name_or_path Qwen/Qwen3-4B --per_device_train_batch_size 2 --max_length 512"
+    file.write_text(f"torchrun --nproc_per_node 8 main.py {words}\n")
+    assert any("preference training" in text for text in detect.load(file).unmodelled) is told
