@@ -182,12 +182,13 @@ def _mapfile(machine: Machine, argv: list[str], state: State) -> Verdict:
         return False
     given, name = dict(options), names[0] if names else "MAPFILE"
     text = machine.stdin[-1]
-    if text is None or not given.keys() <= {"-t", "-d", "-n", "-s"}:
+    counts = [given.get(option, "0") for option in ("-s", "-n")]
+    if text is None or not given.keys() <= {"-t", "-d", "-n", "-s"} or not all(map(str.isdecimal, counts)):
         state.variables[name] = [machine.unknowns.mark(Unknown(f"${name} (read from input)"))]
         return True
     end = given.get("-d", "\n")[:1] or "\0"
     lines = [line + end for line in text.removesuffix(end).split(end)] if text else []
-    lines = lines[int(given.get("-s", 0)) :][: int(given.get("-n", 0)) or None]
+    lines = lines[int(counts[0]) :][: int(counts[1]) or None]
     state.variables[name] = [line.removesuffix(end) if "-t" in given else line for line in lines]
     return True
 

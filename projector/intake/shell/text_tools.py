@@ -78,7 +78,7 @@ def edited(argv: Sequence[str], read: Callable[[str], str | None]) -> dict[str, 
         if read(file) is not None:
             try:
                 changed[file] = printed([*words[: len(words) - len(files)], file], None, read)
-            except (ValueError, GetoptError, re.error):
+            except (ValueError, IndexError, GetoptError, re.error):
                 changed[file] = None
     return changed
 
@@ -87,9 +87,9 @@ def passed_on(argv: Sequence[str], stdin: str | None) -> list[str] | None:
     """Returns the command that ``xargs`` starts once with all words of ``stdin``; None where it starts several."""
     try:
         _, command = getopt(list(argv[1:]), "rt", ["no-run-if-empty"])
-    except GetoptError:
+        return None if stdin is None else [*(command or ["echo"]), *shlex.split(stdin)]
+    except (GetoptError, ValueError):  # a quote without its end
         return None
-    return None if stdin is None else [*(command or ["echo"]), *shlex.split(stdin)]
 
 
 def _count(call: _Call, default: str) -> tuple[str, int]:

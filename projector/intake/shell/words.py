@@ -19,6 +19,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*|\d|[@*#?$!-]")
 _BRACE = re.compile(r"\{(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?\}")
 _ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
 _MOST_FIELDS, _MOST_TEXT = 20_000, 4_000_000
+_MOST_BRACES = 12  # of one word
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,15 +218,19 @@ def fields_of(pieces: list[Piece], ifs: str = " \t\n") -> list[str]:
 
 def braces(words: list[str]) -> list[str]:
     """Writes out ``{1..4}`` and ``{a,b}`` in unquoted words, each of several with each of the others."""
-    expanded: list[str] = []
-    for word in words:
-        choice = _BRACE.search(word) or re.search(r"(?<!\$)\{([^{}]*,[^{}]*)\}", word)
-        if not choice or MARK.search(choice[1]) or len(expanded) > _MOST_FIELDS:
-            expanded.append(word)
-            continue
-        parts = _numbers(choice) if choice.re is _BRACE else choice[1].split(",")
-        expanded += braces([word[: choice.start()] + part + word[choice.end() :] for part in parts])
-    return expanded
+    for _ in range(_MOST_BRACES):
+        expanded: list[str] = []
+        for word in words:
+            choice = _BRACE.search(word) or re.search(r"(?<!\$)\{([^{}]*,[^{}]*)\}", word)
+            if not choice or MARK.search(choice[1]) or len(expanded) > _MOST_FIELDS:
+                expanded.append(word)
+                continue
+            parts = _numbers(choice) if choice.re is _BRACE else choice[1].split(",")
+            expanded += [word[: choice.start()] + part + word[choice.end() :] for part in parts]
+        if expanded == words:
+            break
+        words = expanded
+    return words
 
 
 def _numbers(choice: re.Match[str]) -> list[str]:
