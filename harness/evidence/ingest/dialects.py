@@ -11,7 +11,7 @@ from harness.contracts.runs import Measured, MeasuredRun
 from harness.evidence import physics
 from harness.evidence.ingest.context import Context, read_context
 from harness.evidence.ingest.csvtable import headers_in_markdown
-from harness.evidence.ingest.logs import foreign, partial, registry
+from harness.evidence.ingest.logs import consistency, foreign, partial, registry
 from harness.evidence.ingest.logs.build import (
     MEMORY_KINDS,
     build,
@@ -64,12 +64,14 @@ def build_partial(record: Logged, dialect: str, where: str, context: Context, wh
         refused = (*filter(None, (f"not stated: {unsaid}" if unsaid else "", unknown)), *impossible)
         doubts = judged.doubts
         flags = () if impossible else partial.flag_for(missing)
+    tokens = partial.steady_median(record.tokens, state) if record.basis != "tokens" else None
+    against = (*consistency.derived(run, record, state, tokens, ""), *consistency.rates(run, record, state, tokens))
     row = RowReport(
         where=where,
         id=run.id,
         mapped=tuple(steps_words(record, dialect, state)),
         refused=refused,
-        doubts=(*doubts, *overruled(record, context), *step_doubts(record, state)),
+        doubts=(*doubts, *overruled(record, context), *step_doubts(record, state), *dict.fromkeys(map(str, against))),
         read=read.words(state),
         missing=flags,
     )
