@@ -190,6 +190,10 @@ def read_records_of_log(path: str | Path) -> tuple[str, list[Logged]]:
     try:
         dialect = registry.detect(source)
         records = fold(registry.events_of(source, dialect), source.stamp) if dialect is not None else []
+        for below in registry.BUILT_ON.get(dialect or "", ()):
+            if not any(record.steps for record in records):  # whose own lines have no time, where those below may
+                again = fold(registry.events_of(source, below), source.stamp)
+                dialect, records = (below, again) if any(record.steps for record in again) else (dialect, records)
     except (OSError, EOFError) as error:
         raise InputError([Problem(str(path), "", str(error), "a readable file")]) from None
     if dialect is None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from types import MappingProxyType
 
-from harness.evidence.ingest.logs import foreign, history, megatron, tprimat, trace
+from harness.evidence.ingest.logs import foreign, history, huggingface, megatron, tprimat, trace
 from harness.evidence.ingest.logs.dialect import STEP, Dialect, read_all
 from harness.evidence.ingest.logs.events import DocumentDialect, Event
 from harness.evidence.ingest.logs.history import HistoryDialect
@@ -19,7 +19,9 @@ _BY_NAME = MappingProxyType({each.name: each for each in LINES})
 NAMES = (*_BY_NAME, *(document.NAME for document in DOCUMENTS))
 _MARKS = tuple((each.marks, each) for each in LINES)
 #: A trainer that prints the lines of those it is built on, too: its own other lines tell it.
-_BUILT_ON = MappingProxyType({megatron.NEOX: (megatron.NAME, megatron.DEEPSPEED)})
+BUILT_ON = MappingProxyType(
+    {megatron.NEOX: (megatron.NAME, megatron.DEEPSPEED), huggingface.NAME: (megatron.DEEPSPEED,)}
+)
 _NEARLY = 0.9
 _WINDOW = 2000  # lines read after the first step to see what other steps there are
 
@@ -56,7 +58,7 @@ def detect(source: Source) -> str | None:
         if remaining < 0:
             break
     best = _leading(steps)
-    return next((name for name, below in _BUILT_ON.items() if others[name] and best in below), best) or _leading(others)
+    return next((name for name, below in BUILT_ON.items() if others[name] and best in below), best) or _leading(others)
 
 
 def _leading(counts: Counter[str]) -> str | None:
