@@ -39,6 +39,7 @@ FIELDS = {key: spelt[0] if spelt else key for key, spelt in _TOLD["arch"].items(
 COLUMNS_OF_A_RUN = (
     "columns of a run, such as model, gpu, gpus, tp, step_seconds (of a chart of W&B: those of one run, exported alone)"
 )
+_NO_MEMORY = re.compile(r"oom|out[- ]of[- ]memory")
 _EMPTY = {"", "-", "—", "n/a", "na", "nan", "null", "unknown", "not stated", "?"}
 # Keys whose text ``none`` says something: no sharding, no recompute, no pipeline. A framework argument's does too.
 _NONE_MEANS = {"zero", "recompute", "schedule"}
@@ -176,6 +177,8 @@ class Record:
         says_none = key in _NONE_MEANS or key.startswith("other.")
         if value is None or word in _EMPTY or (word == "none" and not says_none):
             return
+        if word and key.startswith("metrics.") and _NO_MEMORY.fullmatch(word):
+            key, value = "metrics.status", "out-of-memory"
         if str(self.values.setdefault(key, value)) != str(value):
             self.leave(key, value)
 

@@ -117,6 +117,14 @@ def test_counts_and_figures_that_disagree_are_doubted(
     assert not doubt or doubt in row.doubts[0]
 
 
+@pytest.mark.parametrize("text", ["OOM", "oom", "Out of memory"])
+def test_a_figure_that_says_out_of_memory_is_that_end(text: str, tmp_path: Path) -> None:
+    for header in ("TGS", "step_time_ms", "TFLOPS", "memory_gb"):
+        run, row = one_row(tmp_path / "t.csv", gpus="8", **{header: text})
+        assert run.measured.status == "out-of-memory"
+        assert not any("number" in why or "throughput" in why for why in row.refused)
+
+
 def test_the_second_column_of_one_meaning_is_named(tmp_path: Path) -> None:
     run, row = one_row(tmp_path / "t.csv", gpus="8", TGS="2500", **{"tokens/s/GPU": "2600"})
     assert run.measured.tgs == 2500
