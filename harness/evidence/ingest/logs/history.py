@@ -39,6 +39,8 @@ _LONGEST = 20_000
 #: Figures that a key may name by its words, by what their unit is of a second or of a token a second.
 _UNITS = {"step_seconds": 1.0, "iteration_ms": 0.001, "tokens_per_s_per_gpu": 1.0}
 _TIMES, _RATES = ("step_seconds", "iteration_ms"), ("tokens_per_s_per_gpu",)
+#: What stands before a record: nothing, or what a logger or a launcher puts there; no mark of other loggers' records.
+_BEFORE = re.compile(r"\s*(?:(?!:::|DLLL)[^{\"'(]){0,80}(?=\{)")
 _AVERAGED = re.compile("avg|average|mean|median|smooth", re.IGNORECASE)
 Row = Mapping[str, object]
 
@@ -114,7 +116,8 @@ class History(Trainer):
 
 def _parsed_record(line: str) -> dict[str, object] | None:
     """Parses the record of a line and flattens what it nests one level deep; returns None where the line is no record."""
-    row = mapping_of(line) if line.lstrip()[:1] == "{" and len(line) <= _LONGEST else None
+    start = _BEFORE.match(line) if len(line) <= _LONGEST else None
+    row = mapping_of(line[start.end() :]) if start else None
     if row is None:
         return None
     inner = [value for value in row.values() if isinstance(value, dict)]
