@@ -25,12 +25,13 @@ from harness.evidence.ingest.logs.clock import stamp
 from projector.errors import NO_FILE, InputError, Problem
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-#: What launchers put before each line of a job: kubectl, ts, Python's logging, glog, docker compose, Slurm, MPI, SageMaker,
-#: Ray, torchrun, torchx, accelerate, DeepSpeed over pdsh, syslog. OLMo's own stamp is its clock, and stays.
+#: What launchers put before each line of a job: kubectl, ts, Python's logging, glog, quotation, docker compose, Slurm, MPI,
+#: SageMaker, Ray, torchrun, torchx, accelerate, DeepSpeed over pdsh, syslog. OLMo's own stamp is its clock, and stays.
 _LAUNCHED = re.compile(
-    r"(?:\[?20[0-9]{2}-[0-9]{2}-[0-9]{2}[T ][0-9:]{8}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:[0-9]{2})?\]? "
-    r"(?!\S{1,80}\s{1,9}olmo\.)(?:- INFO - )?"
-    r"|[0-9]{2}:[0-9]{2}:[0-9]{2} |I[0-9]{4} [0-9:.]{8,15}\s{1,9}[0-9]{1,9} [\w.-]{1,80}:[0-9]{1,6}\] "
+    r"(?:\[?20[0-9]{2}[-/][0-9]{2}[-/][0-9]{2}[T ][0-9:]{8}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?\]? "
+    r"(?!\S{1,80}\s{1,9}olmo\.)(?:(?:[-|] )?\[?INFO\]?\s{1,9}(?:[-|] )?|std(?:out|err) [FP] )?"
+    r"|\[?[0-9]{2}:[0-9]{2}:[0-9]{2}\]? |I[0-9]{4} [0-9:.]{8,15}\s{1,9}[0-9]{1,9} [\w.-]{1,80}:[0-9]{1,6}\] "
+    r"|(?:\[INFO\]|INFO -|>) |INFO:[\w.]{1,80}:"
     r"|\[pod/[\w./-]{1,200}\] "
     r"|[a-z][\w.-]{0,100}-[0-9]{1,6}\s{1,40}\| "
     r"|\s{0,6}[0-9]{1,7}: "
