@@ -284,6 +284,8 @@ class BranchAndBound(SearchState):
     def _expand_best_first(self) -> None:
         ready: list[tuple[float, Node]] = []
         extra = 0
+        if self._cutoff < float("inf"):  # whatever is below it will be expanded
+            self._wave_size = _MAX_WAVE
         while (self._heap or ready) and not self._out_of_budget():
             if ready and (len(ready) >= _FIRST_WAVE or not self._heap or self._heap[0][0] > self._cutoff):
                 number = self._affordable(self._project, len(ready))
