@@ -224,7 +224,9 @@ def _attention(args: Reader, heads: object) -> dict[str, object]:
         window = window[0]
     fields["window_size"] = window if type(window) is int and window > 0 else None
     fields["window_attn_skip_freq"] = _window_freq(args) if fields["window_size"] else None
-    if args.word("softmax_type") == "learnable" or args.flag("use_sink_attention"):
+    if args.choice("softmax_type", ("vanilla", "off-by-one", "learnable")) == "learnable" or args.flag(
+        "use_sink_attention"
+    ):
         fields["attention_sinks"] = True
         width = args.integer("sink_sliding_window")
         if width:

@@ -23,6 +23,8 @@ _FORMATS: Mapping[str, tuple[str, ...]] = {"fp8": ("e4m3", "hybrid"), "fp4": ("e
 #: Memory that a V-shaped schedule of zero bubbles is given (sail-sg/zero-bubble --zero-bubble-v-schedule-mem-setup), and
 #: the schedule that it is then; each has two chunks a rank.
 _V_MEMORY = {"zb": "zbv", "half": "v-half", "min": "v-min"}
+#: What captures graphs (NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py, ``cuda_graph_impl``).
+_CAPTURES = ("none", "local", "transformer_engine", "full_iteration")
 
 
 def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
@@ -73,9 +75,9 @@ def _cp_comm_type(args: Reader) -> str | None:
 def _precision(args: Reader) -> dict[str, object]:
     """Returns the precision: ``fp8``/``fp4`` name a format when on, ``fp16``/``bf16`` are flags, neither means fp32."""
     on8, on4 = (_format(args, width) for width in _FORMATS)
-    recipe8, recipe4 = args.word("fp8_recipe"), args.word("fp4_recipe")
+    recipe8 = args.word("fp8_recipe")
     if on4 not in (None, False):
-        return {"precision": "mxfp4" if "mx" in str(recipe4 or on4) else "nvfp4"}
+        return {"precision": "mxfp4" if "mxfp4" in (args.choice("fp4_recipe", ("nvfp4", "mxfp4")), on4) else "nvfp4"}
     if on8 not in (None, False):
         return {"precision": "mxfp8" if recipe8 == "mxfp8" else "fp8", "fp8_recipe": recipe8}
     if args.flag("bf16") and args.flag("fp16"):
@@ -179,33 +181,30 @@ def _fusions(args: Reader) -> dict[str, object]:
 
 def _schedule(args: Reader) -> dict[str, object]:
     if args.flag("patch_primus_pipeline"):
-        name = args.word("pp_algorithm") or ""
         schedules = table("primus", "schedules")
-        if name not in schedules:
-            args.problems.append(("pp_algorithm", name, f"one of {', '.join(schedules)}"))
-        name = schedules.get(name, "")
+        name = schedules.get(args.choice("pp_algorithm", schedules) or "", "")
         return {"pipeline_schedule": name or None, **({"vpp": 2} if name in _V_MEMORY.values() else {})}
     if args.flag("patch_zero_bubble") and args.flag("enable_1f1b_v"):
         return {"pipeline_schedule": "v-1f1b", "vpp": 2}
     if args.flag("patch_zero_bubble") and args.flag("enable_zero_bubble"):
         if not args.flag("zero_bubble_v_schedule"):
             return {"pipeline_schedule": "zb-h1"}
-        return {
-            "pipeline_schedule": _V_MEMORY.get(args.word("zero_bubble_v_schedule_mem_setup") or "half", "zbv"),
-            "vpp": 2,
-        }
+        memory = args.choice("zero_bubble_v_schedule_mem_setup", _V_MEMORY) or "half"
+        return {"pipeline_schedule": _V_MEMORY[memory], "vpp": 2}
     return {}
 
 
 def _graphs(args: Reader) -> dict[str, object]:
-    how = args.word("cuda_graph_impl")
+    how = args.choice("cuda_graph_impl", _CAPTURES)
     old = args.flag("enable_cuda_graph", "external_cuda_graph")
     if how == "none" or (how is None and old is False):
         return {"cuda_graph_scope": ()}
     if how is None and not old:
         return {}
-    scope = args.words("cuda_graph_scope")
-    return {"cuda_graph_scope": scope if scope is not None else ("full",)}
+    if how == "full_iteration":
+        return {"cuda_graph_scope": (how,)}
+    scope = args.words("cuda_graph_scope", "cuda_graph_modules")
+    return {"cuda_graph_scope": scope or ("full",)}  # an empty list means whole layers
 
 
 def _adapters(args: Reader) -> dict[str, object]:

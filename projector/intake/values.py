@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from projector.errors import InputError, Problem
@@ -130,6 +130,14 @@ class Reader:
             return "" if value is None else str(value)
         self.problems.append((name, value, "a text"))
         return ""
+
+    def choice(self, name: str, known: Collection[str]) -> str | None:
+        """Returns the word of ``name``; reports a problem, and returns None, where it is none of ``known``."""
+        word = self.word(name)
+        if word is None or word in known:
+            return word
+        self.problems.append((name, word, f"one of {', '.join(known)}"))
+        return None
 
     def words(self, *names: str) -> tuple[str, ...] | None:
         """Returns the words of a list, or of one text separated by commas or blanks, in brackets or not."""

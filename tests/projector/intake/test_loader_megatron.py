@@ -113,6 +113,12 @@ def test_recipe_fields(args, fields):
     assert fields.items() <= found.items()
 
 
+@pytest.mark.parametrize(("name", "beside", "known"), tabled("readers", "a_word_that_no_choice_knows"))
+def test_a_word_that_no_choice_knows_is_refused_with_those_known(name: str, beside: dict, known: str) -> None:
+    stated = MINIMAL | beside | {name: "banana"}
+    refusal(megatron_args.from_mapping, stated, "args", match=f"{name}: found 'banana', expected one of .*{known}")
+
+
 def test_a_list_of_one_is_no_value() -> None:
     stated = MINIMAL | {
         "fp8": "hybrid", "fp8_recipe": "tensorwise", "recompute_granularity": "full", "recompute_method": "uniform",
