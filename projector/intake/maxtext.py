@@ -61,8 +61,8 @@ def load(
 
     ``gpus``: None where only the axes say how many.
 
-    A file's sizes mean nothing beside ``model_name``, whose own file is put over them (src/maxtext/configs/pyconfig.py
-    ``_initialize_pydantic``); words count.
+    A file's sizes mean nothing beside ``model_name``, whose own file is put over them, whatever ``override_model_config``
+    says (src/maxtext/configs/pyconfig.py ``_initialize_pydantic``); words count.
 
     Raises :class:`InputError` with everything that does not fit, :class:`Unsupported` for what nothing lowers.
     """
@@ -138,16 +138,12 @@ def _build(
 
 
 def _sizes(content: Mapping[str, object], words: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
-    """Returns (settings, ignored sizes): a model without a name gets base.yml's sizes; for a named model the sizes of the
-    file do not count, and those that differ from base.yml are returned as ignored."""
+    """Returns (settings, ignored ones): a model without a name gets base.yml's sizes; for a named model the architecture of
+    the file does not count, and what differs from base.yml in it is returned as ignored."""
     sizes, repeated = dialect("maxtext").tables["sizes"], _repeated()
     if content.get("model_name", "default") == "default":
         return {**sizes, **content}, {}
-    idle = {
-        key: value
-        for key, value in content.items()
-        if key not in words and (key in sizes or value in repeated.get(key, ()))
-    }
+    idle = {key: value for key, value in content.items() if key in repeated and key not in words}
     return {key: value for key, value in content.items() if key not in idle}, {
         key: value for key, value in idle.items() if value not in repeated[key]
     }
@@ -280,6 +276,9 @@ def _model(job: Settings, named: str) -> Model:
     shared, tied = args.integer("shared_experts") or 0, args.flag("logits_via_embedding")
     if tied is not None:
         changes["untie_embeddings_and_output_weights"] = not tied
+    if activations := args.words("mlp_activations"):
+        changes["gated_linear_unit"] = len(activations) > 1
+    layers = {key: args.raw(key) for key in ("decoder_block", "use_qk_norm", "shared_experts")}
     scale = job.args.integer("global_parameter_scale") or 1
     job.args.used |= args.used
     job.args.problems += args.problems if args is not job.args else []
@@ -288,6 +287,8 @@ def _model(job: Settings, named: str) -> Model:
             raise Unsupported(f"global_parameter_scale {scale} of {name}: a published model made larger")
         if routed.get("num_experts", 0) > 1:
             changes["moe"] = routed
+        changes.setdefault("mtp_num_layers", 0)  # of base.yml: no model's own file states them
+        job.doubts += [f"{key}={value} of {name}" for key, value in layers.items() if value is not None]
         found = zoo.named(tables["models"].get(name, name))
         return model_named((found or "",), job.where, "model_name", changes, written=name)
     if not changes and scale == 1:  # nothing but the file's name says what it is
@@ -319,10 +320,9 @@ def _custom(
     style = args.word("decoder_block") or "llama2"
     if style not in job.dialect.tables["plain"]:
         raise Unsupported(f"decoder_block {style} of a model that no published name gives")
-    gated = args.raw("mlp_activations")
     zoo_name = zoo.find(named)
     mapping: dict[str, object] = {
-        "gated_linear_unit": not isinstance(gated, (list, tuple)) or len(gated) > 1,
+        "gated_linear_unit": True,
         "qk_layernorm": bool(args.flag("use_qk_norm")),
         "normalization": "LayerNorm" if style == "gpt3" else "RMSNorm",
         **changes,
