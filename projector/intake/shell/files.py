@@ -28,8 +28,9 @@ class Files:
             self.written[self._normalised(path, state)] = before + text
 
     def forget(self, path: str, state: State) -> None:
-        """Takes the file at ``path`` away, whose text is no longer what was written to it or lies beside the script."""
-        self.written[self._normalised(path, state)] = None
+        """Takes the file at ``path``, if it is one, away: its text is no longer what was written to it or lies beside."""
+        if self.read(path, state) is not None:
+            self.written[self._normalised(path, state)] = None
 
     def wrote(self, path: str, state: State) -> bool:
         return self.written.get(self._normalised(path, state)) is not None

@@ -269,6 +269,8 @@ def _file_redirect(machine: Machine, source: Source, part: Node, state: State, p
         plan.target, plan.append = target, ">>" in sign
     elif target == "/dev/null" and sign in (">", "&>") and descriptor in ("", "1"):
         plan.target = target
+    elif sign in (">", ">>", ">|") and target != "/dev/null":
+        machine.files.forget(target, state)  # what goes to other descriptors is not followed
 
 
 def _heredoc_text(machine: Machine, source: Source, part: Node, state: State) -> str:

@@ -6,7 +6,7 @@ import posixpath
 import re
 from typing import TYPE_CHECKING
 
-from projector.intake.shell import launchers, scheduler, text_tools
+from projector.intake.shell import launchers, python_text, scheduler, text_tools
 from projector.intake.shell.conditions import Undecided, Verdict
 from projector.intake.shell.control import Exit, Return, Unreadable
 from projector.intake.shell.launch import Launch, Step, visible
@@ -84,6 +84,8 @@ class Programs:
                     visible(state.environment(), self.machine.unknowns, "torch.cuda.device_count()") + "\n"
                 )
                 return True
+            if not launch[1]:
+                self._forget_written(argv, state)
             submitter_options, submitted = launchers.submitted(launch[2])
             if submitted:
                 step = Step("submitter", {"name": posixpath.basename(launch[1]), **submitter_options})
@@ -172,9 +174,16 @@ class Programs:
         for path, text in changed.items():
             if text is not None:
                 files.write(path, text, state)
-            elif files.read(path, state) is not None:
+            else:
                 files.forget(path, state)
         return True
+
+    def _forget_written(self, argv: list[str], state: State) -> None:
+        """Takes away the files that a Python program on standard input, or behind ``-c``, writes: their text is unknown."""
+        text = argv[argv.index("-c") + 1 :][:1] if "-c" in argv else [self.machine.stdin[-1] or ""]
+        words, environment = python_text.words_of_written("".join(text)), state.environment()
+        for path in {*words, *(environment.get(word, "") for word in words), *(argv[1:] if "argv" in words else ())}:
+            self.machine.files.forget(path, state)
 
     def _cat(self, argv: list[str], state: State) -> Verdict:
         machine = self.machine

@@ -219,11 +219,25 @@ def test_switches_of_the_engine_leave_a_kernel_of_attention(
 
 
 @pytest.mark.parametrize(
-    "edit", ["sed -i '2d' a.sh", "perl -pi -e 's/1/2/' a.sh", "yq -i .x=2 a.sh", "jq . a.sh > b; mv b a.sh"]
-)
+    "edit",
+    ["sed -i '2d' a.sh", "perl -pi -e 's/1/2/' a.sh", "yq -i .x=2 a.sh", "jq . a.sh > b; mv b a.sh", "exec 3> a.sh",
+     "python - <<E\nwith open('a.sh', 'w') as f: f.write(1)\nE\n", "python -c 'json.dump({}, open(\"a.sh\", mode=\"w\"))'",
+     "cat <<E | python3 - a.sh\np = Path(sys.argv[1])\np.write_text('')\nE\n",
+     "F=a.sh python3 <<E\nshutil.copy('c', os.environ['F'])\nE\n"],
+)  # fmt: skip
 def test_a_file_that_is_edited_in_a_way_that_nobody_knows_is_not_read(edit, tmp_path):
     (way,) = commands(put(tmp_path / "train.sh", f"echo N=1 > a.sh; {edit}; . ./a.sh; torchrun t.py --n $N\n")).paths
     assert not is_known(way.launches[-1].arguments[-1])
+
+
+@pytest.mark.parametrize(
+    "text", ["print(open('a.sh').read())", "open('b', 'w').write(open('a.sh', 'r').read())", "open("]
+)
+def test_a_file_that_a_program_does_not_write_stays_what_it_is(text, tmp_path):
+    (way,) = commands(
+        put(tmp_path / "t.sh", f"echo N=1 > a.sh\npython - <<E\n{text}\nE\n. ./a.sh; torchrun t.py $N\n")
+    ).paths
+    assert way.launches[-1].arguments[-1] == "1"
 
 
 def test_a_name_for_another_variable_is_refused(tmp_path):
