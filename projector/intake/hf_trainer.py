@@ -31,6 +31,11 @@ _FP32 = "weights of fp32, as transformers before 5 loads them (later ones keep t
 #: Programs that load weights in fp32 where nothing states their type (TRL: trl/trainer/model_config.py, ``dtype``).
 _LOADS_FP32 = ("trainer", "trl")
 _PEFT = "adapters on the queries and values, as peft puts them for most decoders (lora_target states others)"
+#: Keys by which programs of their own choose what is trained, as far as no tool's dialect has them.
+_TUNING = re.compile(
+    r"(?!(?:tuner|train)_type$|.*(?:path|dir|file|prefix)$)(?:\w+_)?"
+    r"(?:[a-z]*tun(?:e|er|ing)|peft|adapters?|method|mode|training)(?:_\w+)?"
+)
 _UNSWITCHED = "adapters, since a rank or layers of theirs are stated and no switch (use_lora=false: none)"
 _PREFERENCES = re.compile(r"(?<![a-z])(?:dpo|ppo|grpo|orpo|kto|rlhf|reward)(?![a-z])")
 _EVERYWHERE = "over all ranks without --data-parallel-shard-size"
@@ -219,8 +224,14 @@ def load_trl(content: Mapping[str, object], where: str, *, model: Model | None) 
 
 def _with_adapters(content: Mapping[str, object], where: str) -> Mapping[str, object]:
     """Returns ``content`` with the switch of adapters that a program of their own has none of: a stated mode
-    (yangjianxin1/Firefly train.py, ``train_mode``), else a rank or layers. Raises :class:`InputError` for another mode."""
-    mode, ways = content.get("train_mode"), {"full": (False, False), "lora": (True, False), "qlora": (True, True)}
+    (yangjianxin1/Firefly train.py, ``train_mode``; lora at another key that speaks of tuning), else a rank or layers. Raises
+    :class:`InputError` for another mode."""
+    ways = {"full": (False, False), "lora": (True, False), "qlora": (True, True)}
+    if content.get("train_mode") is None:
+        told = {key: str(value).lower() for key, value in content.items() if _TUNING.fullmatch(str(key))}
+        content = {"train_mode" if told.get(key) in ("lora", "qlora") else key: content[key] for key in content}
+    mode = content.get("train_mode")
+    mode = mode.lower() if isinstance(mode, str) else mode
     if mode not in (None, *ways):
         raise InputError([Problem(where, "train_mode", mode, f"one of {', '.join(ways)}")])
     today = dialect("trainer").today

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Iterator
 
 _MODE = re.compile(r"(?=.*[wax+])[rwaxbt+]+")  # of open: one that writes
@@ -15,7 +16,8 @@ def words_of_written(text: str) -> set[str]:
     """Returns the texts that stand where ``text``, a Python program, says what it writes: names of files among them, names
     of environment variables that hold one, and ``argv`` where it is a word of the command line. Empty for no program."""
     try:
-        return _of(ast.parse(text))
+        with warnings.catch_warnings(action="ignore"):  # Python's own about the program's texts
+            return _of(ast.parse(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
 
