@@ -48,6 +48,7 @@ class Machine:
         self.programs = Programs(self)
         self._decide = decide
         self.here = ""
+        self.status: Verdict = True  # of the last statement
         self.commands = self._depth = 0
 
     # what expansion asks for
@@ -153,7 +154,10 @@ class Machine:
         ):
             return self._unreadable(source, node, state)
         handler = _HANDLERS.get(node.type)
-        return True if handler is None else handler(self, source, node, state)
+        if handler is None:
+            return True
+        self.status = handler(self, source, node, state)
+        return self.status
 
     def _unreadable(self, source: Source, node: Node, state: State) -> Verdict:
         """Marks variables that an unreadable statement assigns; raises :class:`Unreadable` where it may be a command."""

@@ -106,9 +106,13 @@ class Parameters:
             if number == 0:
                 return [state.script]
             return state.positional[number - 1 : number]
-        special = {"#": str(len(state.positional)), "?": "0", "PIPESTATUS": "0", "$": "4242", "!": "4243", "-": "hB"}
+        special = {"#": str(len(state.positional)), "PIPESTATUS": "0", "$": "4242", "!": "4243", "-": "hB"}
         if name in special:
             return [special[name]]
+        if name == "?":
+            status = self.machine.status
+            fine = status if isinstance(status, bool) else self.machine.decided(status)
+            return ["0" if fine else "1"]
         if name == "PWD" and name not in state.variables:
             return [state.cwd]
         if name in ("BASH_SOURCE", "FUNCNAME"):

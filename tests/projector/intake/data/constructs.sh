@@ -166,3 +166,6 @@ A=(a b c); unset A[1]; IFS=,; x="${A[*]}"; unset IFS; B=("${A[@]/#/--}"); torchr
 torchrun t.py {a,b}{1,2} x{08..10}y {3..1..2}
 #: quoted again
 A=("a b" c); x=ab; bash -c "torchrun t.py ${A[*]@Q} ${x@U} $(printf '%q ' "${A[@]}")"
+#: exit statuses
+f() { return 1; }; f; a=$?; [ 1 = 2 ]; b=$?; true; c=$?; true && false; d=$?; for i in 1; do false; done; e=$?; case a in b) ;; esac; g=$?
+if false; then :; fi; h=$?; (exit 0); i=$?; ! true; j=$?; false | true; k=$?; if [ $a -ne 0 ]; then n=2; fi; (( 0 )); torchrun t.py $? $a $b $c $d $e $g $h $i $j $k $n
