@@ -56,6 +56,8 @@ class Programs:
             return self._run_shell(argv, state, where, line)
         if name in ("srun", "sbatch", "salloc"):
             return self._run_slurm(name, argv, state, where, line)
+        if name == "flux" and argv[1:2] == ["run"]:  # flux-run(1): the sizes of a step in srun's words
+            return self._run_slurm("srun", argv[1:], state, where, line)
         if name in launchers.MPI:
             options, rest = launchers.mpi_options(argv[1:], name)
             return self._run_inside(Step("mpirun", options), rest, _with_exported(options, state), where, line)

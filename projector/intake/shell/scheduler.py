@@ -17,7 +17,7 @@ from projector.intake.tables import table
 
 _SLURM_FLAGS = listed("slurm_flags")
 _RUNTIME = listed("slurm_runtime")
-_SHORT = {"-N": "nodes", "-n": "ntasks", "-G": "gpus", "-c": "cpus-per-task"}
+_SHORT = {"-N": "nodes", "-n": "ntasks", "-G": "gpus", "-c": "cpus-per-task", "--tasks-per-node": "ntasks-per-node"}
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,12 @@ def test_what_a_script_lists_itself_counts(tmp_path: Path) -> None:
     assert _loaded(tmp_path, "torchrun --nproc_per_node 2 ", 8).gpus == 2
 
 
+@pytest.mark.parametrize("sizes", ["-N 4 -n 16", "-N4 -n16 -g1 -o mpibind=off", "--nodes=4 --tasks-per-node=4"])
+def test_flux_starts_tasks_as_srun_does(tmp_path: Path, sizes: str) -> None:
+    assert _loaded(tmp_path, f"flux run {sizes} python ", 4).gpus == 16
+    refusal(_loaded, tmp_path, "flux run python ", 4, match="--gpus N")
+
+
 @pytest.mark.parametrize(
     "how", ["#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\nsrun python ", "srun --nodes=4 --gpus-per-node=8 python "]
 )
