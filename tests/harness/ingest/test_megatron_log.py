@@ -8,6 +8,7 @@ from tabled import tabled
 
 from harness.evidence.ingest.command import load
 from harness.evidence.ingest.context import read_context
+from harness.evidence.ingest.dialects import read_log
 from harness.evidence.ingest.logs.events import Step
 from harness.evidence.ingest.logs.megatron import events
 from projector.errors import InputError
@@ -76,3 +77,13 @@ def test_bigscience_logs(shared: Path) -> None:
     run = load(log).runs[0]
     assert (run.gpus, run.model.num_layers, run.recipe.tp, run.recipe.pp) == (64, 64, 4, 16)
     assert run.measured.step_seconds == pytest.approx(126.6, abs=0.5)
+
+
+@pytest.mark.parametrize("before", ["", "using world size: 16, data-parallel size: 16\n"])
+def test_a_log_that_goes_on_with_other_gpus_is_read_from_there(tmp_path: Path, before: str) -> None:
+    later = steps([1.0] * 30).replace("iteration        ", "iteration       3")
+    text = f"{before}{steps([2.0] * 30)}\nusing world size: 32, data-parallel size: 32\n{later}"
+    made = read_log(put(tmp_path / "a.log", text), incomplete=True)
+    run, row = made.runs[0], made.rows[0]
+    assert (run.gpus, run.measured.step_seconds, run.measured.rel_std) == (32, 1.0, 0.0)
+    assert any("32 GPUs" in doubt for doubt in row.doubts)

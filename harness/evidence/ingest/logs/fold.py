@@ -211,7 +211,7 @@ class _Builder:
             if event.key == "note":
                 record.notes.append(str(event.value))
             elif event.key == "gpus":
-                record.facts["gpus"] = event.value  # a later start may have another size
+                self._take_size(event.value)
             else:
                 record.facts.setdefault(event.key, event.value)
         elif isinstance(event, Failure):
@@ -219,6 +219,18 @@ class _Builder:
                 record.failure = event
         elif isinstance(event, Kernels):
             record.kernels = event
+
+    def _take_size(self, gpus: str | int) -> None:
+        """Takes the number of GPUs. The steps before a start on another number are of another configuration, whether the log
+        prints its arguments again or not."""
+        record = self.record
+        before = record.facts.get("gpus", "a number not stated" if self._fresh else gpus)
+        record.facts["gpus"] = gpus
+        if self.rows and before != gpus:
+            record.notes.append(f"it goes on with {gpus} GPUs, before with {before}: the steps until there do not count")
+            record.arguments.append(record.arguments[-1] if record.arguments else Arguments({}, 0))
+            self._conf = min(len(record.arguments) - 1, 32_000)
+            self._begin_start()
 
     def by_start(self) -> dict[int, dict[str, float]]:
         """Returns the memory peaks under the last arguments, by start."""

@@ -69,7 +69,8 @@ class Logged:
 
     @property
     def stated(self) -> Arguments | None:
-        """Returns the arguments of the last steps; of a log without steps the last ones."""
+        """Returns the arguments of the last steps, None where there are none; of a log without steps the last ones."""
         if not self.arguments:
             return None
-        return self.arguments[max(int(self.config[-1]), 0) if self.steps else -1]
+        last = self.arguments[max(int(self.config[-1]), 0) if self.steps else -1]
+        return last if last.values else None

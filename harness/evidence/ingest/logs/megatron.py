@@ -68,8 +68,8 @@ def _other_line(line: str, number: int, dump: DottedDump, seen: set[str]) -> Ite
         yield Fact("note", f"line {number}: the list of arguments begins before the log, and is not read")
     elif "world size" in line and (world := count(_WORLD.search(line))):
         dump.note("world_size", world)
-        yield Fact("gpus", world)
         yield Mark.RESTART
+        yield Fact("gpus", world)
     elif "padded vocab" in line and (vocabulary := count(_VOCABULARY.search(line))):
         yield Fact("vocab_size", vocabulary)
     elif "Sync-Free" in line and (stage := _SYNC_FREE.search(line)):
