@@ -16,6 +16,7 @@ from harness.evidence.ingest.logs import torchtitan
 from harness.evidence.ingest.logs.events import Arguments
 from harness.evidence.ingest.logs.logged import AFTER_EVALUATION
 from harness.evidence.ingest.logs.olmo_config import arguments
+from harness.evidence.ingest.logs.source import open_source
 from harness.evidence.ingest.logs.torchtitan import architecture, built
 
 LLAMA = "dim=2048, n_layers=18, n_heads=16, n_kv_heads=8, vocab_size=128256, multiple_of=256, ffn_dim_multiplier=1.3"
@@ -51,16 +52,17 @@ def layer(heads: int = 12, **more: object) -> dict[str, object]:
     return {"attention": attention, "feed_forward": mlp, "attention_norm": {"eps": 1e-5}, "moe": None, **more}
 
 
-@pytest.mark.parametrize("rank", ["", "[rank7]:"])
+@pytest.mark.parametrize("ranks", [("",), ("[rank7]:",), ("[rank0]: ", "[rank1]: "), ("[rank0]: [rank7]:",)])
 @pytest.mark.parametrize(
     ("layers", "whole"), [([layer()] * 2, True), ([layer(), layer(6)], False), ([layer(moe={"experts": 8})] * 2, False)]
 )
-def test_torchtitans_model_as_json(rank: str, layers: list[dict[str, object]], whole: bool) -> None:
+def test_torchtitans_model_as_json(tmp_path: Path, ranks: tuple[str], layers: list[dict[str, object]], whole) -> None:
     model = {"dim": 768, "vocab_size": 128256, "layers": layers, "enable_weight_tying": False}
     first, *rest = json.dumps(model, indent=2).splitlines()
-    text = [f"{rank}[titan] - root - INFO - Building llama3 175M with {first}", *(f"{rank}{line}" for line in rest)]
-    text += [f"{rank}[titan] step: {i}  loss: 6.1  memory: 49.66GiB(52.28%)  tps: 5,856  mfu: 34.29%" for i in (1, 2)]
-    found = torchtitan.events(enumerate(text, 1))
+    text = [f"[titan] - root - INFO - Building llama3 175M with {first}", *rest]
+    text += [f"[titan] step: {i}  loss: 6.1  memory: 49.66GiB(52.28%)  tps: 5,856  mfu: 34.29%" for i in (1, 2)]
+    printed = "".join(f"{rank}{line}\n" for line in text for rank in ranks)
+    found = torchtitan.events(open_source(put(tmp_path / "a.log", printed)).lines())
     (arguments,) = (event for event in found if isinstance(event, Arguments))
     assert arguments.values.get("num_layers") == (2 if whole else None)
     assert arguments.values["model_name"] == "llama3 175M"

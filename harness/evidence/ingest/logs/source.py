@@ -25,6 +25,8 @@ from harness.evidence.ingest.logs.clock import stamp
 from projector.errors import NO_FILE, InputError, Problem
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+#: A rank, as launchers of PyTorch print it. It stays before lines of printed JSON, which several ranks may print at once.
+RANK = r"\[(?:default|rank|\w{1,40}\|)?[0-9]{1,7}\]: ?"
 #: What launchers put before each line of a job: kubectl, ts, Python's logging, glog, quotation, docker compose, Slurm, MPI,
 #: SageMaker, Ray, torchrun, torchx, accelerate, DeepSpeed over pdsh, syslog. OLMo's own stamp is its clock, and stays.
 _LAUNCHED = re.compile(
@@ -37,7 +39,7 @@ _LAUNCHED = re.compile(
     r"|\s{0,6}[0-9]{1,7}: "
     r"|\[[0-9]{1,7},(?:mpirank:)?[0-9]{1,7}(?:,[\w-]{1,40})?\]<std(?:out|err)>: ?"
     r"|\(\w{1,100} pid=[0-9]{1,9}(?:, ip=[0-9.]{7,15})?\) "
-    r"|\[(?:default|rank|\w{1,40}\|)?[0-9]{1,7}\]: ?"
+    rf"|{RANK}(?! ?(?:{RANK})?\s{{0,80}}[\"}}\]]|.{{0,300}} \{{\s{{0,9}}$)"
     r"|[a-z][\w.-]{0,100}-[0-9]{1,6}: "
     r"|(?:[a-z][a-z-]{0,40}[0-9]{1,6}(?:\.[\w-]{1,60}){1,6}|(?:node|host|worker|nid)[0-9]{1,6}): "
     r"|(?:[0-9]{1,3}\.){3}[0-9]{1,3}: "

@@ -19,6 +19,7 @@ from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Lines, M
 from harness.evidence.ingest.logs.iteration_line import step
 from harness.evidence.ingest.logs.numbers import NUMBER, group, loss, measure, whole
 from harness.evidence.ingest.logs.shared_lines import shared
+from harness.evidence.ingest.logs.source import RANK
 from projector.intake import named_models
 from projector.intake.values import literal
 from projector.workload import zoo
@@ -29,7 +30,7 @@ _BUILDING = re.compile(
 _ARGUMENTS = re.compile(r" with \w{0,40}ModelArgs\((.{10,2000})\)\s*$")
 _ARGUMENT = re.compile(r"\b(\w{2,40})=([\w.+-]{1,40})(?=[,)]|$)")
 _LLAMA = ("llama", "llama2", "llama3")
-_RANK = re.compile(r"\[rank[0-9]{1,6}\]:")
+_RANK = re.compile(rf"(?:{RANK}){{1,2}}")
 _MOST_LINES = 200_000  # of a model's JSON: some 150 a layer
 _PARTS = ("attention", "feed_forward", "attention_norm", "ffn_norm", "param_init")
 _SHAPE: Mapping[str, object] = {**LLAMA, "untie_embeddings_and_output_weights": True}
