@@ -192,8 +192,10 @@ def read_records_of_log(path: str | Path) -> tuple[str, list[Logged]]:
         records = fold(registry.events_of(source, dialect), source.stamp) if dialect is not None else []
         for below in registry.BUILT_ON.get(dialect or "", ()):
             if not any(record.steps for record in records):  # whose own lines have no time, where those below may
-                again = fold(registry.events_of(source, below), source.stamp)
-                dialect, records = (below, again) if any(record.steps for record in again) else (dialect, records)
+                again, headed = fold(registry.events_of(source, below), source.stamp), records[-1]
+                if any(record.steps for record in again):
+                    again[-1].arguments = again[-1].arguments or headed.arguments
+                    dialect, records = below, again
     except (OSError, EOFError) as error:
         raise InputError([Problem(str(path), "", str(error), "a readable file")]) from None
     if dialect is None:

@@ -348,7 +348,8 @@ def test_unsloths_banner_states_the_batch(tmp_path: Path, total: str) -> None:
 
 @pytest.mark.parametrize("bar", [True, False])
 def test_a_trainer_on_deepspeed_counts_by_its_own_bar_where_it_prints_one(tmp_path: Path, bar: bool) -> None:
-    """DeepSpeed's timer leaves the data out, and knows no batch."""
+    """DeepSpeed's timer leaves the data out, and knows no batch but that of the trainer's head."""
+    head = "Gradient Accumulation steps = 2\nTotal train batch size (w. parallel, distributed & accumulation) = 128\n"
     timer = "[timer.py:260:stop] epoch=0/micro_step={0}/global_step={0}, RunningAvgSamplesPerSec=9, CurrSamplesPerSec=16.0\n"
     bars = [f"{i}/90 [{i * 3 // 60:02}:{i * 3 % 60:02}<10:00, 3.01s/it]\n" if bar else "" for i in range(1, 60)]
     text = "".join(f"{{'loss': 0.8, 'epoch': 0.1}}\n{timer.format(i)}{text}" for i, text in enumerate(bars, start=1))
@@ -356,3 +357,5 @@ def test_a_trainer_on_deepspeed_counts_by_its_own_bar_where_it_prints_one(tmp_pa
     assert (dialect, record.basis, step(record)) == (
         ("hf-trainer", "seconds", 3.0) if bar else ("megatron-deepspeed", "samples", 1 / 16)
     )
+    (run,) = read_log(put(tmp_path / "b.log", head + text), incomplete=True).runs
+    assert (run.measured.step_seconds, run.switches["global_batch_size"]) == (3.0 if bar else 128 / 16, 128)

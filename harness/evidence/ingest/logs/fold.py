@@ -227,7 +227,9 @@ class _Builder:
         before = record.facts.get("gpus", "a number not stated" if self._fresh else gpus)
         record.facts["gpus"] = gpus
         if self.rows and before != gpus:
-            record.notes.append(f"it goes on with {gpus} GPUs, before with {before}: the steps until there do not count")
+            record.notes.append(
+                f"it goes on with {gpus} GPUs, before with {before}: the steps until there do not count"
+            )
             record.arguments.append(record.arguments[-1] if record.arguments else Arguments({}, 0))
             self._conf = min(len(record.arguments) - 1, 32_000)
             self._begin_start()
