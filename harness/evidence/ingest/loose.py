@@ -147,7 +147,7 @@ def convert_row(record: Record, index: int, known: ImportMap) -> MeasuredRun:
         workload = Workload(
             model=model, recipe=recipe, gpus=size.gpus, framework=stack.framework, framework_date=stack.date
         )
-    figures = _figures(record, stack, workload, size)
+    figures = _figures(record, stack, workload, size, gpu)
     if workload is not None:
         workload = _complete(record, settle(record, workload, figures), figures, gpu)
         model, recipe = workload.model, workload.recipe
@@ -188,7 +188,7 @@ def _checked(record: Record, run: MeasuredRun) -> MeasuredRun:
     return replace(run, problem="; ".join(record.refused), unread=unread)
 
 
-def _figures(record: Record, stack: Stack, workload: Workload | None, size: Sizes) -> Measured:
+def _figures(record: Record, stack: Stack, workload: Workload | None, size: Sizes, gpu: str) -> Measured:
     tokens = size.global_batch_size * size.seq_length if size.global_batch_size and size.seq_length else None
 
     def invert(tflops: float) -> tuple[float, str] | None:
@@ -202,7 +202,17 @@ def _figures(record: Record, stack: Stack, workload: Workload | None, size: Size
             return None
         return flops.step_seconds(workload, tflops, formula), formula
 
+    _take_memory_of_gpu(record, gpu)
     return measured(record, size.gpus, tokens, stack.framework, invert)
+
+
+def _take_memory_of_gpu(record: Record, gpu: str) -> None:
+    """Takes the figure of a column "GPU memory" for a peak, but where it is the memory that the GPU has."""
+    gib = record.number("metrics.gpu_memory_gb")
+    if gib is not None and catalogue.knows_gpu(gpu) and gib == round(catalogue.gpu(gpu).memory_bytes / _GIB):
+        record.doubts.append(f"GPU memory of {gib:g} GB is what {gpu} has, and no measured peak: left out")
+    elif gib is not None:
+        record.values.setdefault("metrics.memory_gb", gib)
 
 
 def convert(records: Iterable[object], where: str, header_map: ImportMap | None = None) -> Converted:

@@ -117,6 +117,13 @@ def test_counts_and_figures_that_disagree_are_doubted(
     assert not doubt or doubt in row.doubts[0]
 
 
+@pytest.mark.parametrize("header", ["GPU Memory (GB)", "Memory per GPU (GiB)"])
+@pytest.mark.parametrize(("gib", "peak"), [("80", None), ("80GB", None), ("79.5", 79.5), ("40 GiB", 40)])
+def test_the_memory_that_a_gpu_has_is_no_peak(header: str, gib: str, peak: float | None, tmp_path: Path) -> None:
+    run, row = one_row(tmp_path / "t.csv", gpus="8", gpu="H100", TGS="2500", **{header: gib})
+    assert (run.measured.peak_memory_gib, bool(row.doubts)) == (peak, peak is None)
+
+
 @pytest.mark.parametrize("text", ["OOM", "oom", "Out of memory"])
 def test_a_figure_that_says_out_of_memory_is_that_end(text: str, tmp_path: Path) -> None:
     for header in ("TGS", "step_time_ms", "TFLOPS", "memory_gb"):
