@@ -236,6 +236,17 @@ def test_nanochat_says_its_batch_and_its_ranks(tmp_path: Path) -> None:
     assert [name for name, _ in row.missing] == ["model", "gpu"]
 
 
+def test_tokens_consumed_over_the_steps_done_are_the_batch_of_one(tmp_path: Path) -> None:
+    """Of a run that goes on from step 100 in steps of 96 sequences of 2048 tokens."""
+    line = (
+        "step: {0} | train samples/s: 16.0 | train mfu: 0.04 | train loss last: 9.9 | consumed tokens: {1}.0 | grad\n"
+    )
+    text = "".join(line.format(i, i * 96 * 2048) for i in range(100, 160, 5))
+    recipe = put(tmp_path / "recipe.yaml", "{recipe: {seq_length: 2048}}")
+    (run,) = read_log(put(tmp_path / "a.log", text), read_context(recipe), incomplete=True).runs
+    assert (run.switches["global_batch_size"], run.measured.step_seconds) == (96, 6.0)
+
+
 def test_a_batch_in_tokens_is_one_in_sequences_of_the_length_that_is_said(tmp_path: Path) -> None:
     path, recipe = tmp_path / "a.log", tmp_path / "recipe.yaml"
     line = "step {i:4d} | loss: 9.4 | lr 8.3e-07 | norm: 15.3 | dt: 330.50ms | tok/sec: 1586349.00\n"

@@ -70,6 +70,19 @@ class InternEvo(Trainer):
         return (Fact("gpus", self.ranks), Arguments(values, number))
 
 
+_TOTAL = re.compile(rf"\| consumed tokens: {NUMBER} \|")
+
+
+class Modalities(Trainer):
+    """Reads lines of Modalities: the tokens consumed are those of one step times the steps done."""
+
+    def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
+        done, consumed = int(match["step"]), measure(_TOTAL.search(line))
+        if done and consumed and self.once(f"{consumed / done:.5g} tokens"):
+            yield Arguments({"tokens": round(consumed / done)}, number)
+        yield from super().step(match, line, number)
+
+
 _LATE = 64  # iterations after which none is printed again
 _SOON = 8  # iterations after which the first one is a new start's
 
