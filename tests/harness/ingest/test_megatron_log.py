@@ -87,3 +87,12 @@ def test_a_log_that_goes_on_with_other_gpus_is_read_from_there(tmp_path: Path, b
     run, row = made.runs[0], made.rows[0]
     assert (run.gpus, run.measured.step_seconds, run.measured.rel_std) == (32, 1.0, 0.0)
     assert any("32 GPUs" in doubt for doubt in row.doubts)
+
+
+def test_a_log_that_goes_on_with_longer_sequences_is_read_from_there(tmp_path: Path) -> None:
+    made = "".join(
+        steps([seconds] * 30).replace("global batch", f"seq_length: {length} | global batch") + "\n"
+        for seconds, length in ((1.0, 4096), (2.0, 8192))
+    )
+    (run,) = read_log(put(tmp_path / "a.log", made), incomplete=True).runs
+    assert (run.switches["seq_length"], run.measured.step_seconds, run.measured.rel_std) == (8192, 2.0, 0.0)

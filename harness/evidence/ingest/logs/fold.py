@@ -138,6 +138,9 @@ class _Builder:
             return
         self._basis = basis
         self._check_order(step.iteration)
+        length = self.record.seq_length
+        if self.rows and self._fresh and length and step.seq_length and step.seq_length != length:
+            self._change(f"sequences of {step.seq_length} tokens, before of {length}")
         columns, batch = self._columns, step.global_batch_size or 0
         if self.rows and columns["iteration"][-1] == step.iteration and columns["segment"][-1] == self._start:
             self.record.repeated += 1
@@ -221,18 +224,19 @@ class _Builder:
             record.kernels = event
 
     def _take_size(self, gpus: str | int) -> None:
-        """Takes the number of GPUs. The steps before a start on another number are of another configuration, whether the log
-        prints its arguments again or not."""
-        record = self.record
-        before = record.facts.get("gpus", "a number not stated" if self._fresh else gpus)
-        record.facts["gpus"] = gpus
+        """Takes the number of GPUs; where a start states it for the first time, the one before had another or the same."""
+        before = self.record.facts.get("gpus", "a number not stated" if self._fresh else gpus)
+        self.record.facts["gpus"] = gpus
         if self.rows and before != gpus:
-            record.notes.append(
-                f"it goes on with {gpus} GPUs, before with {before}: the steps until there do not count"
-            )
-            record.arguments.append(record.arguments[-1] if record.arguments else Arguments({}, 0))
-            self._conf = min(len(record.arguments) - 1, 32_000)
-            self._begin_start()
+            self._change(f"{gpus} GPUs, before with {before}")
+
+    def _change(self, work: str) -> None:
+        """Begins a start that does other work than the one before, whether the log prints its arguments again or not."""
+        arguments = self.record.arguments
+        self.record.notes.append(f"it goes on with {work}: the steps until there do not count")
+        arguments.append(arguments[-1] if arguments else Arguments({}, 0))
+        self._conf = min(len(arguments) - 1, 32_000)
+        self._begin_start()
 
     def by_start(self) -> dict[int, dict[str, float]]:
         """Returns the memory peaks under the last arguments, by start."""
