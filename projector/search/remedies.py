@@ -1,7 +1,7 @@
 """Finds what would make a configuration fit that runs out of memory: the cheapest changes, each projected.
 
 Every change is tried alone, of each kind the gentlest that fits: recompute of the fewest layers, the largest smaller
-micro-batch, the smallest parallel size. Where fewer than the wanted number are found, two and three are combined. The
+micro-batch, the smallest parallel size. Where fewer than three are found, two and three are combined. The
 cheapest change needs the fewest GPU-seconds for the same tokens, on the same GPUs the shortest step; what fits comes
 before what is too close to tell. A change that the framework or the sizes do not allow is no remedy
 (:func:`projector.settle.workload.settle`).
@@ -25,6 +25,7 @@ from projector.search.remedy_kinds import Change, kinds
 from projector.settle.workload import settle
 from projector.workload.workload import Workload
 
+_WANTED = 3  # changes that are returned; with fewer alone that fit, they are combined
 _MOST_PROJECTED = 24  # combinations that are projected: those that free least beyond the need
 _MANY = 8  # options of a kind above which the gentlest is found by bisection
 _MOST_COMBINED = 10  # kinds of change that are combined with each other
@@ -57,10 +58,8 @@ class Remedies:
     tried: int
 
 
-def remedies(
-    workload: Workload, cluster: Cluster, project: Callable[[Workload], Projection], wanted: int = 3
-) -> Remedies:
-    """Returns the ``wanted`` cheapest changes under which ``workload``, which does not fit, fits on ``cluster``.
+def remedies(workload: Workload, cluster: Cluster, project: Callable[[Workload], Projection]) -> Remedies:
+    """Returns the cheapest changes under which ``workload``, which does not fit, fits on ``cluster``.
 
     ``project`` is called as :func:`projector.projection.project`; what it refuses is no remedy.
     """
@@ -69,7 +68,7 @@ def remedies(
     alone = [_gentlest(options, fits) for options in each for fits in (memory.fits_surely, memory.fits)]
     fitting = _projected(dict.fromkeys(change for change in alone if change is not None), workload, project)
     strong = [(best, options) for options in each for best in _strongest(options, memory)]
-    for size in (2, 3) if len(fitting) < wanted else ():
+    for size in (2, 3) if len(fitting) < _WANTED else ():
         fitting += _projected(_combined(strong, memory, size), workload, project)
     nearest = None
     if not fitting and memory.margins:
@@ -79,7 +78,7 @@ def remedies(
     for remedy in sorted(fitting, key=lambda one: (one.projection.memory.order, one.cost, len(one.change.fields))):
         if not any(other.change.part_of(remedy.change) for other in cheapest):
             cheapest.append(remedy)
-    return Remedies(found=tuple(cheapest[:wanted]), nearest=nearest, tried=len(memory.margins))
+    return Remedies(found=tuple(cheapest[:_WANTED]), nearest=nearest, tried=len(memory.margins))
 
 
 @dataclass

@@ -105,9 +105,9 @@ class Segment(NamedTuple):
         late = self.issued + (number - 1) * most(self.device, self.host)
         return Segment(number * self.device, number * self.host, number * self.beside, late, number * self.apart)
 
-    def running(self, seconds: float, host: float = 0.0, launches: int = 1) -> Segment:
-        """Returns this stretch with one operator more at its end, whose ``launches`` share its device and host seconds."""
-        device, issuing, late = _appended(self.device, self.host, self.issued, seconds, host, launches)
+    def running(self, seconds: float, host: float) -> Segment:
+        """Returns this stretch with one operator more at its end, of ``host`` seconds of the host."""
+        device, issuing, late = _appended(self.device, self.host, self.issued, seconds, host, 1)
         return Segment(device, issuing, self.beside, late, self.apart)
 
 

@@ -87,7 +87,6 @@ const none = '–';
 const percent = (v, digits = 1) => v === null ? none : (100 * v).toFixed(digits) + ' %';
 const signed = (v, digits = 1) => v === null ? none : (v < 0 ? '−' : '+') + (100 * Math.abs(v)).toFixed(digits) + ' %';
 const number = v => v === null ? none : v >= 100 ? Math.round(v).toLocaleString('en').replaceAll(',', '\u2009') : v.toPrecision(3);
-const short = v => v >= 1000 ? +(v / 1000).toPrecision(3) + 'k' : String(+v.toPrecision(3));
 const figure = v => v >= 1000 ? (v / 1000).toPrecision(v >= 99950 ? 4 : 3) + 'k' : v.toPrecision(3);
 const broken = text => escaped(text).replace(/([_./])/g, '$1<wbr>');
 const points = v => v === null ? none : (v < 0 ? '−' : '+') + (100 * Math.abs(v)).toFixed(1);

@@ -117,10 +117,13 @@ EXPERTS: dict[str, Any] = {"micro_batch_size": 8, "global_batch_size": 64, "seq_
 @pytest.mark.parametrize(
     ("model", "recipe"), [("llama3.1_8b", DENSE), ("llama3.1_8b", LONG), ("deepseek_v3_16b", EXPERTS)]
 )
-def test_a_search_is_no_worse_than_a_remedy(model: str, recipe: dict[str, Any], framework: str) -> None:
+def test_a_search_is_no_worse_than_a_remedy(
+    model: str, recipe: dict[str, Any], framework: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("projector.search.remedies._WANTED", 100)
     cluster = catalogue.default_cluster("h100_sxm")
     load = Workload(model=zoo.load(model), recipe=Recipe(**recipe), gpus=8, framework=framework)
-    found = remedies(load, cluster, partial(project, cluster=cluster), wanted=100).found
+    found = remedies(load, cluster, partial(project, cluster=cluster)).found
     asked = searched(load)  # other changes are those of a training's numbers, or of kernels: --vary
     clear = [each for each in found if each.change.more_gpus == 1 and each.projection.memory.order == 0]
     speeds = [each.projection.tgs for each in clear if {name for name, _ in each.change.fields} <= asked]

@@ -14,7 +14,7 @@ from projector.operators.types import Collective, Stream
 from projector.pipeline.exchange import exposed
 from projector.projection import Projection, project
 from projector.step.stages import _overlapped, parts
-from projector.step.timing import CONTENTION, Clock, Phase, Segment, in_turns
+from projector.step.timing import CONTENTION, Clock, Phase, Segment, _stretch, in_turns
 from projector.workload import zoo
 from projector.workload.composition import compositions
 from projector.workload.lora import LoRA
@@ -138,10 +138,7 @@ PIECES = st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(0.0, 5.0), st.integer
 
 
 def _run(pieces: list[tuple[float, float, int]]) -> Segment:
-    segment = Segment(0.0, 0.0)
-    for device, host, launches in pieces:
-        segment = segment.running(device, host, launches)
-    return segment
+    return _stretch(pieces, 0.0, 0.0)
 
 
 @given(PIECES, PIECES)
