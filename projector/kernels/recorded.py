@@ -51,50 +51,11 @@ class LeftOut:
     rows: int
     covered: int
     errors: FloatArray
-    flops: FloatArray
 
     @property
     def mape(self) -> float:
         """Returns the mean absolute error of the covered rows, NaN without any."""
         return float(np.abs(self.errors).mean()) if self.covered else float("nan")
-
-    @property
-    def median(self) -> float:
-        """Returns the median absolute error of the covered rows, NaN without any."""
-        return float(np.median(np.abs(self.errors))) if self.covered else float("nan")
-
-    @property
-    def p90(self) -> float:
-        """Returns the absolute error that nine in ten covered rows stay below, NaN without any."""
-        return float(np.quantile(np.abs(self.errors), 0.9)) if self.covered else float("nan")
-
-    @property
-    def kind(self) -> str:
-        """Returns ``gemm``, ``attention``, ``grouped`` or ``stream``."""
-        return self.name.split(" ")[0]
-
-
-def left_out(
-    gpu: Gpu, fallback: KernelModel, folder: Path | None = None, by_class: bool = False
-) -> tuple[LeftOut, ...]:
-    """Returns the leave-one-shape-out errors of the tables of ``gpu``, one entry a kind of kernel, or one a kernel class.
-
-    Raises ``InputError`` if a table cannot be read.
-    """
-    classes = Recorded(gpu, fallback, folder).leave_one_shape_out()
-    if by_class:
-        return classes
-    kinds = grouped((each.kind, each) for each in classes)
-    return tuple(
-        LeftOut(
-            kind,
-            sum(each.rows for each in some),
-            sum(each.covered for each in some),
-            np.concatenate([each.errors for each in some]),
-            np.concatenate([each.flops for each in some]),
-        )
-        for kind, some in kinds.items()
-    )
 
 
 @dataclass(frozen=True)
@@ -172,10 +133,9 @@ class Recorded:
             modelled = self.fallback.times(data.ops).seconds
             near = nearest(data.points, data.points, leave_out_same=True)
             errors = _corrected(modelled, data, near, data.points) / data.seconds - 1.0
-            flops = np.array([op.flops for op in data.ops])
             name = " ".join(str(word) for word in key if word != "") if isinstance(key, tuple) else str(key)
             reached = near.reached
-            out.append(LeftOut(name, len(data.ops), int(reached.sum()), errors[reached], flops[reached]))
+            out.append(LeftOut(name, len(data.ops), int(reached.sum()), errors[reached]))
         return tuple(out)
 
     def _class(self, key: Hashable) -> _Class | None:

@@ -18,7 +18,7 @@ from projector.hardware.efficiency import load
 from projector.io import files
 from projector.kernels import nearest_shapes, tables
 from projector.kernels.nearest_shapes import REACH, bounded, nearest
-from projector.kernels.recorded import Recorded, available, left_out
+from projector.kernels.recorded import Recorded, available
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import Measured, read, tables_dir
 from projector.mechanisms import Execution
@@ -277,18 +277,6 @@ def test_rates_fitted_by_a_source_are_no_measured_shape() -> None:
     found = Recorded(gpu("b200"), simulated("b200", "cublaslt"), TABLES)
     op = Stream(name="x", kind="permute", read=2.0**30, write=2.0**30)
     assert not found.times([op]).measured[0]
-
-
-def test_left_out_errors_by_kind() -> None:
-    model = simulated("a100_pcie_80gb", "cublaslt")
-    kinds = {each.kind: each for each in left_out(gpu("a100_pcie_80gb"), model, TABLES)}
-    classes = left_out(gpu("a100_pcie_80gb"), model, TABLES, by_class=True)
-    assert {"gemm", "attention"} <= set(kinds)
-    dense = kinds["gemm"]
-    assert dense.rows == sum(each.rows for each in classes if each.kind == "gemm")
-    assert len(dense.errors) == dense.covered == len(dense.flops)
-    assert dense.median <= dense.p90
-    assert dense.mape < 0.05
 
 
 def test_many_look_ups_at_once() -> None:
