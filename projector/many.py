@@ -8,7 +8,6 @@ from functools import cached_property
 from itertools import chain, islice
 
 import numpy as np
-from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported, raise_all
@@ -23,12 +22,10 @@ from projector.pipeline import Schedule
 from projector.projection import Projection, project
 from projector.settle import arguments
 from projector.settle.columns import settle_many
-from projector.size import Rows
+from projector.size import Floats, Rows
 from projector.step.batch import step_seconds
 from projector.step.columns import stage_figures_of
 from projector.workload.workload import Workload
-
-Floats = NDArray[np.float64]
 
 STATUSES = ("ok", "out-of-memory", "invalid", "unsupported")
 _AT_ONCE = 16384  # configurations that are settled and evaluated together: more share work, fewer need less memory

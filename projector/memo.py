@@ -53,8 +53,14 @@ def uncollected() -> Iterator[None]:
 
 
 @cache
+def names_of(kind: Any) -> tuple[str, ...]:
+    """Returns the names of the fields of a dataclass."""
+    return tuple(field.name for field in fields(kind))
+
+
+@cache
 def _values(kind: Any) -> attrgetter[Any]:
-    return attrgetter(*(each.name for each in fields(kind)))
+    return attrgetter(*names_of(kind))
 
 
 class HashedOnce:
@@ -71,7 +77,7 @@ class HashedOnce:
             return computed
 
     def __getstate__(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        return {name: getattr(self, name) for name in names_of(type(self))}  # type: ignore[arg-type]
 
 
 class BoundedCache(Generic[V]):

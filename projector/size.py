@@ -14,17 +14,19 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, is_dataclass, replace
-from functools import cache
+from dataclasses import is_dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.memo import names_of
+
 T = TypeVar("T")
 N = TypeVar("N", int, float)
 Rows = NDArray[np.intp]
+Floats = NDArray[np.float64]
 NUMBERS = (int, float, np.number)
 _PLAIN = frozenset({int, float, str, bool, type(None)})
 
@@ -257,15 +259,10 @@ def part(value: T, chosen: Rows) -> T:
         if any(new is not old for new, old in zip(parts, value, strict=True)):
             chosen_part = type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     elif is_dataclass(value):
-        fields_of = ((name, getattr(value, name)) for name in _names(cast(Any, type(value))))
+        fields_of = ((name, getattr(value, name)) for name in names_of(type(value)))  # type: ignore[arg-type]
         changed = {n: new for n, old in fields_of if type(old) not in _PLAIN and (new := part(old, chosen)) is not old}
         chosen_part = replace(value, **changed) if changed else value  # type: ignore[type-var]
     return chosen_part  # type: ignore[no-any-return]
-
-
-@cache
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
 
 
 def height(values: Iterable[Any]) -> int:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +17,7 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.efficiency import load
-from projector.hardware.efficiency_file import parse
+from projector.hardware.efficiency_file import FOLDER, stored
 from projector.hardware.types import Efficiency
 from projector.io.files import write_whole, writing
 from projector.kernels.tables import Measured, read, tables_dir
@@ -28,7 +27,6 @@ P = TypeVar("P")
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
 
-FOLDER = Path(__file__).resolve().parents[2] / "projector" / "hardware" / "efficiency"
 # The best-measured device of an architecture gives its siblings all constants but those of BF16 GEMMs, which depend on
 # each board's power.
 REFERENCE = {
@@ -129,22 +127,18 @@ def is_shared(key: str) -> bool:
 
 def unfitted(name: str) -> Efficiency:
     """Returns the GPU's parameters without those of an earlier run, so that a fit does not start from its own result."""
-    earlier = {k for stem in (name, REFERENCE.get(name, name)) for k, p in stored(stem).items() if p.kind == "fitted"}
+    files = {FOLDER / f"{stem}.yaml" for stem in (name, REFERENCE.get(name, name))}
+    earlier = {k for path in files for k, p in stored(path).items() if p.kind == "fitted"}
     return Efficiency(gpu=name, parameters={k: p for k, p in load(name).parameters.items() if k not in earlier})
-
-
-def stored(stem: str) -> Mapping[str, Parameter]:
-    path = FOLDER / f"{stem}.yaml"
-    return parse(path.read_text(encoding="utf-8"), str(path)) if path.is_file() else {}
 
 
 def store(name: str, fitted: Mapping[str, Parameter], kinds: Sequence[str] = tuple(KINDS)) -> None:
     """Writes the fitted rows of one file beside those that were written by hand and those of other kinds than ``kinds``."""
     stems = tuple(f"{kind}." for kind in kinds)
-    others = {k: p for k, p in stored(name).items() if p.kind != "fitted" or not k.startswith(stems)}
+    path = FOLDER / f"{name}.yaml"
+    others = {k: p for k, p in stored(path).items() if p.kind != "fitted" or not k.startswith(stems)}
     if not fitted:
         return
-    path = FOLDER / f"{name}.yaml"
     lines = [
         '# Rows of kind "fitted" are written by `harness calibrate --kernels`; all others by hand, and kept by it.',
         "parameters:",

@@ -18,6 +18,7 @@ def command(options: argparse.Namespace) -> None:
     from projector.io.terminal import show
     from projector.plan.assumptions import ASSUMPTIONS, assumed
     from projector.plan.plan import plan
+    from projector.plan.price import unstated
 
     problems: list[Problem] = []
     or_none(problems, lambda: one_schedule(options, "projector performance compares them all"))
@@ -28,7 +29,7 @@ def command(options: argparse.Namespace) -> None:
         raise InputError(problems)
     price, gpu = options.price, case.cluster.gpu.name
     if price is not None and not price.at(gpu):
-        raise InputError([Problem("--price", "", f"none of {gpu}", "price_per_gpu_hour, or one of it in price_by_gpu")])
+        raise unstated(gpu)
     user_runs = runs.read_own(options)
     case = user_runs.applied_to(case)
     with naming_the_flag(options):

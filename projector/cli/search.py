@@ -149,12 +149,11 @@ def _search(case: Case, options: argparse.Namespace, space: Space, limits: Limit
 
 
 def _objective(case: Case, options: argparse.Namespace) -> Objective:
+    from projector.plan.price import unstated
     from projector.search.objective import Objective
 
     gpu = case.cluster.gpu
     price = options.price.gpu_hour(gpu.name) if options.price else None
     if options.objective == "cost" and price is None:
-        raise InputError(
-            [Problem("--price", "", f"none of {gpu.name}", "price_per_gpu_hour, or one of it in price_by_gpu")]
-        )
+        raise unstated(gpu.name)
     return Objective(name=options.objective, price=price or 1.0, watts=gpu.tdp_watts)

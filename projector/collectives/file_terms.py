@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from projector.collectives.algorithms.tree import levels
 from projector.collectives.network import Network
 from projector.parameter import parameter
+from projector.size import Floats
 
-Array = NDArray[np.float64]
 NAMES = ("phases.overlap", "phases.warmup_bytes", "adapter.setup_us", "adapter.warmup_bytes", "reduction.flops")
 _ROUNDS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
 _WARMUP_BYTES = parameter(
@@ -32,12 +31,12 @@ _OVERLAP = parameter(
 _ELEMENT = 2.0  # bytes of a bf16 operand of the reduction
 
 
-def added(kind: str, net: Network, wire: Callable[[Array], Array]) -> Callable[[Array], Array]:
+def added(kind: str, net: Network, wire: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
     """Returns seconds as a function of bytes, with the terms of the file; ``wire`` is that function without them."""
     if kind not in _ROUNDS or not any(net.constants.states(name) for name in NAMES):
         return wire
 
-    def priced(sizes: Array) -> Array:
+    def priced(sizes: Floats) -> Floats:
         return wire(sizes) + _phase_seconds(kind, net, sizes) + _reduction_seconds(kind, net, sizes)
 
     setup = net.constants.get("adapter.setup_us", 0.0) * 1e-6
@@ -46,7 +45,7 @@ def added(kind: str, net: Network, wire: Callable[[Array], Array]) -> Callable[[
     depth = levels(net)[0]
     hidden = net.constants.get("adapter.warmup_bytes", _WARMUP_BYTES) * depth * net.fewest
 
-    def warmed_up(sizes: Array) -> Array:
+    def warmed_up(sizes: Floats) -> Floats:
         """Adds an adapter's start-up for each level of the tree, until a message is long enough to hide it."""
         plain = priced(sizes)
         return np.minimum(plain + setup * depth, np.maximum(plain, priced(np.full_like(sizes, hidden))))
@@ -54,7 +53,7 @@ def added(kind: str, net: Network, wire: Callable[[Array], Array]) -> Callable[[
     return warmed_up
 
 
-def _phase_seconds(kind: str, net: Network, sizes: Array) -> Array:
+def _phase_seconds(kind: str, net: Network, sizes: Floats) -> Floats:
     """Returns what the shorter of node and network phase adds where the two do not run side by side all the time."""
     stated = net.constants.states("phases.overlap") or net.constants.states("phases.warmup_bytes")
     if net.nodes == 1 or net.local == 1 or not stated:
@@ -67,7 +66,7 @@ def _phase_seconds(kind: str, net: Network, sizes: Array) -> Array:
     return (1.0 - overlap * np.minimum(1.0, sizes / net.local / warm)) * shorter * sizes
 
 
-def _reduction_seconds(kind: str, net: Network, sizes: Array) -> Array:
+def _reduction_seconds(kind: str, net: Network, sizes: Floats) -> Floats:
     if kind == "all_gather":
         return np.zeros_like(sizes)
     return sizes * (net.size - 1) / net.size / _ELEMENT / net.constants.get("reduction.flops", np.inf)

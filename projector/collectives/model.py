@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from projector.collectives import dispatch, file_terms
 from projector.collectives.algorithms import ALGORITHMS, KINDS, direct
@@ -24,11 +24,10 @@ from projector.errors import InputError, Problem, nearest
 from projector.hardware.types import Cluster, Efficiency, GroupShape
 from projector.memo import BoundedCache, IdentityKey
 from projector.operators.types import Collective
-from projector.size import each_row, least, root
+from projector.size import Floats, each_row, least, root
 
 __all__ = ["ALGORITHMS", "KINDS", "Pricing", "bandwidth_bound", "best", "costs", "seconds", "seconds_of"]
 
-Array = NDArray[np.float64]
 DEEPEP = "deepep"
 TOKEN_TRANSPORTS = (DEEPEP, "hybridep")
 LOW_LATENCY = "deepep_low_latency"
@@ -54,7 +53,7 @@ def seconds_of(
     cluster: Cluster,
     efficiency: Efficiency | None = None,
     algorithm: str = "",
-) -> Array:
+) -> Floats:
     """Returns the seconds [same shape as ``nbytes``] of one kind of collective, by the fastest candidate.
 
     ``algorithm`` keeps the candidates of one algorithm only, such as ``ring``, as ``NCCL_ALGO`` does. Raises InputError
@@ -178,7 +177,7 @@ def _states_terms(cluster: Cluster) -> bool:
 
 def _priced(
     kind: str, candidates: tuple[Cost, ...], shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None
-) -> Callable[[Array], Array]:
+) -> Callable[[Floats], Floats]:
     """Returns seconds as a function of bytes, with the terms of a user's hardware file; zero for no bytes."""
     if not candidates:
         return np.zeros_like
@@ -188,10 +187,10 @@ def _priced(
     return lambda sizes: np.where(sizes > 0, wire(sizes), 0.0)
 
 
-def _fastest(candidates: tuple[Cost, ...]) -> Callable[[Array], Array]:
+def _fastest(candidates: tuple[Cost, ...]) -> Callable[[Floats], Floats]:
     terms = _terms(candidates)
 
-    def fastest(sizes: Array) -> Array:
+    def fastest(sizes: Floats) -> Floats:
         roots = np.sqrt(sizes)
         shortest = np.full_like(sizes, np.inf)
         for latency, per_byte, shoulder in terms:

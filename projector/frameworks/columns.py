@@ -13,11 +13,10 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Unsupported
 from projector.frameworks.scope import STAGES, in_columns, numbers
 from projector.frameworks.types import Resolved
-from projector.size import Rows, column, raw, rows, trace
+from projector.size import Floats, Rows, column, raw, rows, trace
 
 K = TypeVar("K")
 T = TypeVar("T")
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,11 @@ def priors() -> Mapping[str, Parameter]:
 @cache
 def shipped(stem: str) -> Mapping[str, Parameter]:
     """Returns the parameters of one packaged file; none where there is no such file."""
-    path = FOLDER / f"{stem}.yaml"
+    return stored(FOLDER / f"{stem}.yaml")
+
+
+def stored(path: Path) -> Mapping[str, Parameter]:
+    """Returns the parameters of a file as it stands now; none where there is no such file."""
     return parse(path.read_text(encoding="utf-8"), str(path)) if path.is_file() else {}
 
 

@@ -11,7 +11,6 @@ from dataclasses import astuple, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from projector.errors import InputError, Refusal
 from projector.frameworks.columns import Layouts, Runs, built_in_groups, counted_columns, split_by_label
@@ -24,9 +23,8 @@ from projector.memory.holding import Pipeline, Placed, Sizes, in_flight_of, pipe
 from projector.memory.parameters import Contents, weights_of
 from projector.memory.verdict import outside
 from projector.pipeline import InFlight
-from projector.size import Rows, column, part, rows
+from projector.size import Floats, Rows, column, part, rows
 
-Floats = NDArray[np.float64]
 _WIDE = 2048  # rows of a column
 _Asked = tuple[Contents | None, Placed]
 

@@ -22,9 +22,8 @@ from projector.memory.transients import unsharded
 from projector.operators.types import GROUPED_STREAMS
 from projector.parameter import parameter
 from projector.pipeline import InFlight, choose, generator, in_flight
+from projector.size import Floats
 from projector.workload.composition import Composition, compositions
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

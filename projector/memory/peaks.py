@@ -15,9 +15,8 @@ from projector.memory.columns import lay_out
 from projector.memory.holding import Sizes, tuned
 from projector.memory.verdict import need
 from projector.pipeline import InFlight, Schedule, Situations, situations
-from projector.size import Rows, column, rows
+from projector.size import Floats, Rows, column, rows
 
-Floats = NDArray[np.float64]
 _WIDE = 256  # runs on one schedule together
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from projector.pipeline.types import Floats
+from projector.size import Floats
 
 
 def lower_bound(

@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike
 
 from projector.errors import Problem, raise_all
 from projector.pipeline.timeline import Timeline, paired_durations
-from projector.pipeline.types import Compiled, Floats, Indices
+from projector.pipeline.types import Compiled, Indices
+from projector.size import Floats
 
 BLOCK = 256  # duration vectors evaluated together: wide enough for NumPy, narrow enough for a core's L2 cache
 

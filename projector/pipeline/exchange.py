@@ -18,7 +18,7 @@ import numpy as np
 from projector.dataclass import dataclass
 from projector.pipeline.timeline import Timeline
 from projector.pipeline.trace import Span
-from projector.pipeline.types import Floats
+from projector.size import Floats
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
-from projector.pipeline.types import Costs, Floats, Kind, Schedule
+from projector.pipeline.types import Costs, Kind, Schedule
+from projector.size import Floats
 
 
 @dataclass(frozen=True, slots=True)

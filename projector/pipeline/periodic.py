@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector.pipeline.timeline import Timeline
-from projector.pipeline.types import Compiled, Floats, Indices
+from projector.pipeline.types import Compiled, Indices
+from projector.size import Floats
 
 _GROUPED, _ONE_BY_ONE = ("1f1b", "interleaved"), ("zb_h1", "zbv")
 _EQUAL = 1e-13  # share of the makespan: rounding of a few thousand additions

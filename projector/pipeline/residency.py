@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.pipeline.schedules import build, generator
-from projector.pipeline.types import KINDS, Compiled, Floats, Schedule
+from projector.pipeline.types import KINDS, Compiled, Schedule
+from projector.size import Floats
 
 F, B, W = range(len(KINDS))
 

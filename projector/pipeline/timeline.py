@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from projector.dataclass import dataclass
-from projector.pipeline.types import KINDS, Compiled, Floats, Kind
+from projector.pipeline.types import KINDS, Compiled, Kind
+from projector.size import Floats
 
 
 @dataclass(frozen=True, eq=False)

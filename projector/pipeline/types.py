@@ -17,7 +17,6 @@ from projector.memo import cached_on
 Kind = Literal["F", "B", "W"]
 KINDS: tuple[Kind, ...] = ("F", "B", "W")
 _CODE = {kind: code for code, kind in enumerate(KINDS)}
-Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 

@@ -45,6 +45,11 @@ class Price:
         return None if price is None else float(price)
 
 
+def unstated(gpu: str) -> InputError:
+    """Returns the refusal of a price that states none of ``gpu``."""
+    return InputError([Problem("--price", "", f"none of {gpu}", "price_per_gpu_hour, or one of it in price_by_gpu")])
+
+
 def read_price(text: str) -> Price:
     """Returns the price in ``text``: a number (of a GPU-hour), ``h100=2,mi300x=1.8``, or a file. Raises
     :class:`InputError` with every mistake of it."""

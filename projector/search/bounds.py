@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from projector.errors import InputError, Unsupported
 from projector.hardware.efficiency import of as efficiency_of
@@ -26,14 +25,13 @@ from projector.memory.peaks import fullest
 from projector.pipeline.bounds import lower_bound
 from projector.settle.columns import settle_many
 from projector.settle.workload import settle_checked
+from projector.size import Floats
 from projector.step.batch import step_lower_bounds
 from projector.step.columns import block_sums, stage_figures_of
 from projector.step.combined_1f1b import pairs_microbatches
 from projector.step.stages import counted_names, splits, synchronises_after_exchange
 from projector.workload.composition import compositions
 from projector.workload.workload import Workload
-
-Floats = NDArray[np.float64]
 
 
 def roomier(cluster: Cluster, factor: float) -> Cluster:

@@ -24,7 +24,7 @@ from projector.operators.weights import WeightSet, weight_set
 from projector.pipeline import Schedule, choose, periodic
 from projector.pipeline.bounds import lower_bound
 from projector.pipeline.exchange import Exchange, finish
-from projector.size import Rows, part, trace
+from projector.size import Floats, Rows, part, trace
 from projector.step import unfed_stages
 from projector.step.columns import Prices, column_times, stage_figures_of
 from projector.step.combined_1f1b import schedule_pairs
@@ -44,7 +44,6 @@ from projector.step.slowest_chip import slowed, slowest
 from projector.step.stages import splits, trained_of
 from projector.step.timing import Clock
 
-Floats = NDArray[np.float64]
 #: Seconds of every virtual stage ``[…, stages]``: forward, backward without split weight gradients, split weight gradients.
 Seconds = tuple[Floats, Floats, Floats]
 _WIDE = 64  # runs evaluated together: their timelines stay within some tens of megabytes

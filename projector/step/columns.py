@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from projector.collectives.model import Pricing
 from projector.dataclass import dataclass
@@ -23,7 +22,7 @@ from projector.kernels.protocol import ComputeOp, Times
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import Simulated, shared
 from projector.operators.types import Collective
-from projector.size import Column, Rows, Split, column, part, raw, rows, trace
+from projector.size import Column, Floats, Rows, Split, column, part, raw, rows, trace
 from projector.step.block_times import BlockTimes, added, block_switches, moves_every_microbatch
 from projector.step.cycle import Stages, stage_row
 from projector.step.host_waits import activations_on_host
@@ -31,8 +30,6 @@ from projector.step.priced import priced_by, pricing
 from projector.step.slowest_chip import slowest
 from projector.step.stages import StageBlock, StageTime, counted_names, named, stage_from_blocks
 from projector.workload.composition import Composition, compositions
-
-Floats = NDArray[np.float64]
 
 _WIDE = 512  # rows of a column: the operators of a layer stay within some tens of megabytes
 

@@ -19,7 +19,7 @@ from projector.operators.weights import WeightSet
 from projector.pipeline import Timeline
 from projector.pipeline.exchange import Arrival, Exchange, Finish, arrival
 from projector.pipeline.types import Compiled, Costs, Schedule
-from projector.size import raw
+from projector.size import Floats, raw
 from projector.step import muon, offload
 from projector.step.combined_1f1b import pairs_microbatches, schedule_pairs
 from projector.step.stage_messages import activations, copies, tied
@@ -27,7 +27,6 @@ from projector.step.stages import StageTime
 from projector.step.timing import CONTENTION, Clock
 from projector.workload.recipe import Recipe
 
-Floats = NDArray[np.float64]
 #: Clocks of single ranks, where all ranks are alike.
 NONE: Mapping[int, Clock] = MappingProxyType({})
 

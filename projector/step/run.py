@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from projector.dataclass import dataclass
 from projector.frameworks.types import Resolved
@@ -16,8 +15,6 @@ from projector.pipeline.exchange import finish, spans
 from projector.pipeline.trace import Span
 from projector.step.cycle import Cycle, by_rank, compiled_schedule
 from projector.step.stages import StageBlock, StageTime, owned
-
-Floats = NDArray[np.float64]
 
 GROUP_KEY = {"tp": "tp_s", "tp2": "tp_s", "etp": "tp_s", "ep": "ep_s", "cp": "cp_s", "pp": "pp_s"}
 

@@ -12,12 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from projector.frameworks.types import Resolved
 from projector.mechanism import mechanism
+from projector.size import Floats
 
-Floats = NDArray[np.float64]
 _ALL_ON_ONE = 1e9  # dispersion of expert loads beyond which the fullest rank has everything
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import fields
-from functools import cache
 from operator import attrgetter
 from typing import Any
 
 from projector.errors import Problem
 from projector.io.typed import of_type
-from projector.memo import BoundedCache, IdentityKey, cached_on, evolve
+from projector.memo import BoundedCache, IdentityKey, cached_on, evolve, names_of
 from projector.workload import layout, rules
 from projector.workload.lora import LoRA
 from projector.workload.model import Model
@@ -157,12 +156,7 @@ def _values_with_parts(item: Any) -> dict[str, object]:
 
 
 def _values(item: Any) -> dict[str, object]:
-    return {name: getattr(item, name) for name in _names(type(item))}  # type: ignore[arg-type]
-
-
-@cache
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(kind))
+    return {name: getattr(item, name) for name in names_of(type(item))}  # type: ignore[arg-type]
 
 
 def _gpu_mistakes(gpus: int, where: str) -> list[Problem]:

@@ -15,6 +15,7 @@ from harness.kernels.fit import Set, fit, folds_of, group_of
 from harness.kernels.schema import Row
 from harness.kernels.score import errors, fitted, fixed, of_new_weights, score
 from projector.hardware.catalogue import gpu
+from projector.hardware.efficiency_file import stored
 from projector.hardware.types import Efficiency
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import Measured
@@ -162,7 +163,7 @@ def test_transfer_takes_nothing_from_the_gpu_itself() -> None:
         left = crossval.without(name).parameters
         assert crossval.donor(name)
         for stem in (name, calibrate.REFERENCE.get(name, name)):
-            own = {(k, p.source) for k, p in calibrate.stored(stem).items() if p.kind == "fitted"}
+            own = {(k, p.source) for k, p in stored(calibrate.FOLDER / f"{stem}.yaml").items() if p.kind == "fitted"}
             assert not own & {(k, p.source) for k, p in left.items()}, name
     assert crossval.donor("h200") == "hopper"  # fitted on another GPU
     assert (crossval.donor("mi300x"), crossval.donor("b200")) == ("gfx950", "blackwell_ultra")
@@ -193,9 +194,9 @@ def test_constants_are_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: 
         encoding="utf-8",
     )
     calibrate.store("g", {"attention.b": Parameter(0.5, "fitted", "some rows", 0.4, 0.6)}, ("attention",))
-    assert set(calibrate.stored("g")) == {"a", "gemm.old", "attention.b"}  # another kind's fit stays
+    assert set(stored(tmp_path / "g.yaml")) == {"a", "gemm.old", "attention.b"}  # another kind's fit stays
     calibrate.store("g", {"gemm.b": Parameter(0.5, "fitted", "some rows", 0.4, 0.6)})
-    kept = calibrate.stored("g")
+    kept = stored(tmp_path / "g.yaml")
     assert set(kept) == {"a", "gemm.b"}
     assert (kept["gemm.b"].low, kept["gemm.b"].high) == (0.4, 0.6)
     assert [p.name for p in tmp_path.iterdir()] == ["g.yaml"]
