@@ -44,10 +44,8 @@ def limits(work: Workload) -> Iterator[str]:
 
 def simplified(work: Workload) -> tuple[str, ...]:
     """Returns how Calculon's inputs differ from the run, for the ``assumed`` column."""
-    notes = ["attention=unfused, step=blocks without embedding and output (calculon)"]
-    if work.model.gated_linear_unit:
-        notes.append("feedforward=1.5·ffn_hidden_size (gated unit as a plain MLP of equal weights and FLOP)")
-    return tuple(notes)
+    note = "attention=unfused, step=blocks without embedding and output (calculon)"
+    return (note, *peer.plain_mlp(work, "feedforward"))
 
 
 def application(work: Workload) -> dict[str, int]:

@@ -100,6 +100,12 @@ def told(
     )
 
 
+def plain_mlp(work: Workload, name: str) -> Iterator[str]:
+    """Yields how a peer without gated units is told of one; ``name``: what it calls the width."""
+    if work.model.gated_linear_unit:
+        yield f"{name}=1.5·ffn_hidden_size (gated unit as a plain MLP of equal weights and FLOP)"
+
+
 def plain_limits(work: Workload) -> Iterator[str]:
     """Yields the settings that llm-analysis and transformer-perf-estimates lack beyond :func:`limits`."""
     model, recipe = work.model, work.recipe

@@ -75,24 +75,24 @@ class Commit:
     changed: bool = False
 
 
-def commit(root: Path = ROOT) -> Commit:
-    """Returns the commit on which the checkout at ``root`` stands."""
-    stated = revision(root)
+def commit() -> Commit:
+    """Returns the commit on which the checkout stands."""
+    stated = revision(ROOT)
     head = stated.removesuffix(_CHANGES)
     if not head:
         return Commit()
-    date, _, subject = _git(root, "log", "-1", "--format=%cd\t%s", "--date=format-local:%Y-%m-%dT%H:%M:%SZ").partition(
+    date, _, subject = _git(ROOT, "log", "-1", "--format=%cd\t%s", "--date=format-local:%Y-%m-%dT%H:%M:%SZ").partition(
         "\t"
     )
     return Commit(revision=head, committed=date, subject=subject, changed=head != stated)
 
 
-def commits(since: str, until: str, root: Path = ROOT) -> tuple[str, ...]:
+def commits(since: str, until: str) -> tuple[str, ...]:
     """Returns abbreviated revision and subject of every commit behind ``since`` up to ``until``, oldest first; empty
-    where ``root`` does not hold them. At most :data:`_MOST_COMMITS`."""
-    if not (root / ".git").exists():
+    where the checkout does not hold them. At most :data:`_MOST_COMMITS`."""
+    if not (ROOT / ".git").exists():
         return ()
-    log = _git(root, "log", "--reverse", "--format=%h %s", f"-{_MOST_COMMITS}", f"{since}..{until}", "--")
+    log = _git(ROOT, "log", "--reverse", "--format=%h %s", f"-{_MOST_COMMITS}", f"{since}..{until}", "--")
     return tuple(log.splitlines())
 
 

@@ -60,10 +60,8 @@ def _limits(work: Workload) -> Iterator[str]:
 
 
 def _simplified(work: Workload) -> tuple[str, ...]:
-    notes = ["step=blocks without embedding and output, no causal mask, dropout everywhere (tpe)"]
-    if work.model.gated_linear_unit:
-        notes.append("f=1.5·ffn_hidden_size (gated unit as a plain MLP of equal weights and FLOP)")
-    return tuple(notes)
+    note = "step=blocks without embedding and output, no causal mask, dropout everywhere (tpe)"
+    return (note, *peer.plain_mlp(work, "f"))
 
 
 def system(cluster: Cluster) -> System:
