@@ -52,7 +52,7 @@ def test_regret_is_the_throughput_lost_by_following_the_projection() -> None:
     assert ranking.regret([80.0, 100.0], [7.0, 7.0]) == pytest.approx(0.1)
 
 
-def test_the_spread_that_a_source_states_widens_a_tie(make_row, facts_for, framed) -> None:
+def test_the_spread_that_a_source_states_widens_a_tie(make_row, framed) -> None:
     rows = [make_row("a", 100.0, 2.0), make_row("b", 105.0, 1.0)]
     (sharp,) = ranking.group_rankings(framed(rows))
     (loose,) = ranking.group_rankings(framed(rows, rel_std=0.1))
@@ -79,7 +79,7 @@ def test_groups_need_two_projections_and_count_the_missing(make_row, facts_for, 
     assert group.stated
 
 
-def test_summary_is_the_mean_over_groups(make_row, facts_for, framed) -> None:
+def test_summary_is_the_mean_over_groups(make_row, framed) -> None:
     rows = [make_row("a", 100, 90), make_row("b", 120, 95)]
     rows += [make_row("c", 100, 95, group="h"), make_row("d", 200, 90, group="h")]
     found = ranking.summary(ranking.group_rankings(framed(rows)))

@@ -3,7 +3,6 @@
 import io
 import json
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from asked import put, says
@@ -103,7 +102,7 @@ def test_a_png_has_the_colours_that_matplotlib_saves(make_row) -> None:
     assert max(high for _, high in ImageChops.difference(one, other).getextrema()) < 40  # of 255: fewer colours
 
 
-def test_provenance_names_versions_and_hashes(tmp_path, root: Path) -> None:
+def test_provenance_names_versions_and_hashes(tmp_path) -> None:
     made = provenance.collect([put(tmp_path / "in", b"abc")], ["harness", "run"], 1.0)
     digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert made["inputs"] == {str(tmp_path / "in"): digest}

@@ -92,7 +92,7 @@ def test_two_gpus(outputs: Any) -> None:
     assert "cost" in lines
 
 
-def test_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook() -> None:
     made = runpy.run_path(str(HERE / "notebook.py"))
     assert len((HERE / "notebook.py").read_text().splitlines()) <= 8
     assert len(made["table"]) == 6

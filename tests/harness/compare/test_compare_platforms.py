@@ -151,7 +151,7 @@ def test_five_folders_are_five_runs_and_a_broken_file_hides_none(folder: Path, c
     assert main(["peaks", str(bad)]) == 2
 
 
-def test_strategies_of_a_training(tmp_path) -> None:
+def test_strategies_of_a_training() -> None:
     example = Path(__file__).resolve().parents[3] / "suites/small_strategies.yaml"
     plan = spec.by_strategy(spec.read(example), ["all"], "e.yaml")
     assert [job.id for job in plan.jobs][:5] == [f"llama-{name}" for name in spec.STRATEGIES]

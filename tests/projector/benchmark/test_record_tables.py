@@ -175,7 +175,7 @@ def test_a_dry_run_times_nothing(small: Path, tmp_path: Path, capsys: pytest.Cap
     assert not out.exists()
 
 
-def test_suites_are_read_through_the_harness(small: Path, tmp_path: Path, root: Path, capsys, cpu: Device) -> None:
+def test_suites_are_read_through_the_harness(small: Path, tmp_path: Path, capsys, cpu: Device) -> None:
     suite = tmp_path / "mine.yaml"
     recipe = "{micro_batch_size: 1, global_batch_size: 8, seq_length: 4096}"
     case = f"{{id: one, model: llama3_8b, gpu: h100_sxm, gpus: 8, recipe: {recipe}}}"

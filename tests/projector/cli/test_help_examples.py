@@ -59,7 +59,7 @@ def recorded(project):
     assert done.returncode == 0, done.stderr
 
 
-def test_every_command_has_two_examples_and_help_starts_with_them(capsys):
+def test_every_command_has_two_examples_and_help_starts_with_them():
     roots = {"projector": projector_parser(), "harness": harness_parser()}
     for program, name, parser in commands():
         assert isinstance(parser, Parser)

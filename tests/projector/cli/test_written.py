@@ -236,7 +236,7 @@ def test_one_job_in_every_form(tmp_path, job: dict[str, Any]) -> None:
         assert _answer(form) == pytest.approx(flags, rel=1e-12), form
 
 
-def test_experts_follow_tensor_parallelism_where_nobody_says(tmp_path) -> None:
+def test_experts_follow_tensor_parallelism_where_nobody_says() -> None:
     """Megatron-LM's default; a refusal says what would fit."""
     base = [
         "--model", "mixtral_8x7b", "--gpu", "h100", "--tp", "2", "--mbs", "1", "--gbs", "64", "--seq-length", "2048",

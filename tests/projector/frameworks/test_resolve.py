@@ -196,7 +196,7 @@ def test_attention_on_amd_is_what_the_stack_calls(framework: str, arch: str, exp
     assert resolve(job, "amd", arch).execution.kernels.attention == expected
 
 
-def test_every_number_of_a_framework_has_a_source(tmp_path, monkeypatch):
+def test_every_number_of_a_framework_has_a_source(tmp_path):
     """A number that no entry of ``sources`` covers, and an entry of an unknown kind, are errors that name the number."""
     from projector.frameworks import profiles_io
 

@@ -197,7 +197,7 @@ def test_what_pairs(drawn):
         assert (paired.rank[forward] == rank).sum() == (steady if steady > 1 else 0)
 
 
-def test_views_of_pairs(tmp_path):
+def test_views_of_pairs():
     compiled = pipeline.compile("interleaved", 2, 2, 4, None, 1, paired=True)
     ones = np.full(4, 1e-3)
     line = pipeline.evaluate(compiled, ones, ones, ones, hidden=(0.1 * ones, 0.1 * ones))

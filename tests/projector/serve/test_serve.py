@@ -36,7 +36,7 @@ def test_documents_are_those_of_the_command_line(command: str) -> None:
     assert {name: made[name] for name in same} == {name: told[name] for name in same}
 
 
-def test_the_view_says_the_command_and_the_python_that_say_the_same(monkeypatch) -> None:
+def test_the_view_says_the_command_and_the_python_that_say_the_same() -> None:
     view = answers.answer("view", {**QUESTION, "gpu.hbm_bytes_per_s": "4e12"})
     assert len(view["activations_by_module"]) == 2  # one a rank
     seconds = view["projections"]["simulate"]["step_seconds"]
