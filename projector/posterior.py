@@ -205,9 +205,7 @@ class Posterior:
             f"{own}no measured run of this GPU or this framework" if not own else f"{own}none of this GPU or framework"
         )
 
-    def _expectation(
-        self, z: Array, scale: float, noise: float, basis: str, tail: float, most: float = math.inf
-    ) -> Expectation:
+    def _expectation(self, z: Array, scale: float, noise: float, basis: str, tail: float, most: float) -> Expectation:
         """Returns the expectation of the combination ``z`` of effects. ``tail``: half width in standard deviations;
         ``most``: its largest value in ln."""
         each = self._variances(z)

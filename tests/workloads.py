@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from asked import put
 
+from projector.operators.weights import Weight, WeightSet, weight_set
 from projector.workload import zoo
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
@@ -29,6 +30,11 @@ def sharded(
     """The same without recomputation, its optimizer sharded, 128 samples a step."""
     stated = {"global_batch_size": 128, "recompute_granularity": "none", "data_parallel_sharding": "optim"} | recipe
     return workload(model, gpus, framework, **stated)
+
+
+def weights(dense: int, expert: int) -> WeightSet:
+    """So many elements outside and of routed experts."""
+    return weight_set([([Weight(name="dense", rows=dense), Weight(name="experts", rows=expert, expert=True)], 1)])
 
 
 def written(file: Path, content: Mapping[str, Any], changes: Mapping[str, object]) -> Path:

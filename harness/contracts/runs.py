@@ -12,6 +12,8 @@ from projector.workload.workload import Workload
 
 #: How the ``problem`` of a run begins whose model the zoo does not have (any more): its name follows.
 MISSING_MODEL = "no model of the zoo:"
+#: What every run states.
+REQUIRED = ("id", "source", "gpu", "gpus", "stack", "measured")
 
 BREAKDOWN = ("compute_s", "host_s", "bubble_s", "tp_s", "ep_s", "cp_s", "pp_s", "dp_s", "optimizer_s", "other_s")
 

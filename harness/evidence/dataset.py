@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.runs import MISSING_MODEL, Measured, MeasuredRun, Source, Stack
+from harness.contracts.runs import MISSING_MODEL, REQUIRED, Measured, MeasuredRun, Source, Stack
 from harness.disk_cache import CachedValues
 from harness.evidence import physics
 from harness.evidence.agreement import both
@@ -28,7 +28,6 @@ from projector.workload.schema import parse_model, parse_recipe
 from projector.workload.structure import parse_dataclass
 
 _KEYS = [field.name for field in fields(MeasuredRun)]
-_REQUIRED = ("id", "source", "gpu", "gpus", "stack", "measured")
 _STATUS = ("ok", "out-of-memory")
 _SHELF = CachedValues("runs", list[MeasuredRun])
 _MEMORY = ("allocated", "reserved", "device")
@@ -131,7 +130,7 @@ def _run(item: object, where: str, key: str, lenient: bool) -> tuple[MeasuredRun
         **{k: user_files.beside(item[k], where) for k in ("gpu", "cluster") if isinstance(item.get(k), str)},
     }
     problems = [Problem(where, f"{label}{k}", v, nearest(str(k), _KEYS)) for k, v in item.items() if k not in _KEYS]
-    problems += [Problem(where, f"{label}{k}", "nothing", "a value") for k in _REQUIRED if item.get(k) is None]
+    problems += [Problem(where, f"{label}{k}", "nothing", "a value") for k in REQUIRED if item.get(k) is None]
     lacking = missing_model(item.get("model")) if lenient else ""
     parts = _parts({**item, "model": None, "problem": lacking} if lacking else item, where, label, problems)
     problems += _scalar_problems(item, where, label)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from harness.contracts.runs import MeasuredRun
+from harness.contracts.runs import REQUIRED, MeasuredRun
 from projector.workload import zoo
 from projector.workload.model import Model
 from projector.workload.structure import to_mapping
@@ -17,8 +17,7 @@ def to_yaml(runs: Iterable[MeasuredRun]) -> str:
     return "\n".join(("- " + "\n  ".join(f"{name}: {text}" for name, text in _field_texts(run)) + "\n") for run in runs)
 
 
-_STATED = ("id", "source", "gpu", "gpus", "stack", "measured")
-#: The fields of a run in the order in which they are written; all but :data:`_STATED` where they hold something.
+#: The fields of a run in the order in which they are written; all but those of ``REQUIRED`` where they hold something.
 _FIELDS = (
     *("id", "source", "gpu", "gpus", "gpus_per_node", "cluster", "stack", "model", "model_name", "recipe", "measured"),
     *("group", "switches", "assumed", "unread", "problem", "doubt", "notes"),
@@ -29,7 +28,7 @@ def _field_texts(run: MeasuredRun) -> Iterator[tuple[str, str]]:
     for name in _FIELDS:
         value = getattr(run, name)
         repeats = name == "model_name" and run.model is not None and value == run.model.name
-        if name in _STATED or (value and not repeats):
+        if name in REQUIRED or (value and not repeats):
             yield name, _text(value)
 
 

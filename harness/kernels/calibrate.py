@@ -56,7 +56,7 @@ class Fitted:
     kept: bool
 
 
-def fit_gpu(name: str, rows: Sequence[Measured], kinds: Sequence[str] = tuple(KINDS)) -> list[Fitted]:
+def fit_gpu(name: str, rows: Sequence[Measured], kinds: Sequence[str]) -> list[Fitted]:
     """Fits every class of the GPU for which ``rows`` suffice, in order; later ones use the constants of earlier ones."""
     device, base = catalogue_gpu(name), unfitted(name)
     constants: dict[str, Parameter] = {}

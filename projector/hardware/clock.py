@@ -17,7 +17,7 @@ from projector.errors import InputError, Problem
 from projector.hardware.types import Efficiency, Gpu
 from projector.parameter import Parameter
 
-_MATRIX, _ATTENTION = "clock.matrix", "clock.attention"
+_MATRIX = "clock.matrix"
 
 
 def settle(

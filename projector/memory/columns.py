@@ -46,7 +46,7 @@ class Flights(NamedTuple):
     of: Rows
 
 
-def lay_out(runs: Runs, gpu: Gpu, *, tensors: bool = True) -> tuple[list[LaidOut], Flights, dict[int, Refusal]]:
+def lay_out(runs: Runs, gpu: Gpu, *, tensors: bool) -> tuple[list[LaidOut], Flights, dict[int, Refusal]]:
     """Returns all runs that can be laid out, and why the others cannot. Without ``tensors``: only weights and their
     states, no tensors that pass through them."""
     flights, pipelines, whose, refused = _placed(runs)

@@ -80,7 +80,7 @@ def plan(
     )
 
 
-def step_range(projection: Projection, known: Knowledge, assumed: Sequence[str] = ()) -> Parameter:
+def step_range(projection: Projection, known: Knowledge, assumed: Sequence[str]) -> Parameter:
     """Returns the seconds of a step that measured runs let expect, with the interval."""
     step = known.expect(projection, assumed)
     factor = step.middle / projection.step_seconds

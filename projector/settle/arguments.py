@@ -35,7 +35,7 @@ def check(
 
 
 def argument_problems(
-    cluster: Cluster, mode: str, settings: Settings = kernel_settings.DEFAULT, efficiency: Efficiency | None = None
+    cluster: Cluster, mode: str, settings: Settings, efficiency: Efficiency | None = None
 ) -> list[Problem]:
     """Returns every problem of the arguments other than the workload."""
     wrong = [*cluster_problems(cluster), *of_type(settings, Settings, "", "settings.")]

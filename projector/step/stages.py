@@ -217,7 +217,7 @@ def _unit_collectives(
 
 
 def _exposed_after(
-    phase: Phase, collectives: Sequence[Collective], clock: Clock, ledger: list[Message] | None = None
+    phase: Phase, collectives: Sequence[Collective], clock: Clock, ledger: list[Message] | None
 ) -> Phase:
     """Appends communication that nothing hides to the compute of a unit."""
     if ledger is not None:

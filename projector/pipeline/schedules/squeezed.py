@@ -16,7 +16,7 @@ from projector.pipeline.schedules.split import v_schedule
 from projector.pipeline.types import Action, Generator, Kind, Schedule, actions
 
 _PERIOD = 6  # slots of a micro-batch on a rank: F, B and W of two chunks
-_PASSES: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("B", 1), ("B", 0))
+PASSES: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("B", 1), ("B", 0))
 _LAST, _W = 3, 4  # the last pass of a micro-batch; weight gradients, in the order of their B
 
 
@@ -108,7 +108,7 @@ class _Rank:
     def order(self) -> tuple[Action, ...]:
         placed = [
             (slot, Action(kind, chunk, n))
-            for (kind, chunk), slots in zip(_PASSES, self.lanes, strict=True)
+            for (kind, chunk), slots in zip(PASSES, self.lanes, strict=True)
             for n, slot in enumerate(slots)
         ]
         backwards = [action for _, action in sorted(placed) if action.kind == "B"]

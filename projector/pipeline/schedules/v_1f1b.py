@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from projector.pipeline.schedules.squeezed import in_order
-from projector.pipeline.types import Action, Generator, Kind, Schedule, snake_placement
+from projector.pipeline.schedules.squeezed import PASSES, in_order
+from projector.pipeline.types import Action, Generator, Schedule, snake_placement
 
 _PERIOD = 6  # slots a micro-batch takes on a rank: F of two chunks, and their backwards of two slots each
-_PASSES: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("B", 1), ("B", 0))
 
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
@@ -75,7 +74,7 @@ class _Rank:
 
     def order(self) -> tuple[Action, ...]:
         placed = [
-            (slot, n, kind) for kind, slots in zip(_PASSES, self.lanes, strict=True) for n, slot in enumerate(slots)
+            (slot, n, kind) for kind, slots in zip(PASSES, self.lanes, strict=True) for n, slot in enumerate(slots)
         ]
         return tuple(Action(kind, chunk, n) for _, n, (kind, chunk) in sorted(placed))
 

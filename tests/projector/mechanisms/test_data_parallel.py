@@ -18,15 +18,11 @@ from projector.settle.workload import settle_checked
 from projector.workload.lora import LoRA
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
-from tests.workloads import workload
+from tests.workloads import weights, workload
 
 KINDS: dict[str, type[DataParallel]] = dict(strategies_in("projector.mechanisms.data_parallel"))  # type: ignore[arg-type]
 DEGREES = ("no_shard", "optim", "optim_grads", "optim_grads_params")
 EVERYTHING = frozenset({"weights", "gradients", "states"})
-
-
-def weights(dense: int, expert: int) -> WeightSet:
-    return weight_set([([Weight(name="dense", rows=dense), Weight(name="experts", rows=expert, expert=True)], 1)])
 
 
 def job(gpus: int = 64, ep: int = 1, model: str = "qwen3_30b_a3b", **recipe: object) -> Workload:

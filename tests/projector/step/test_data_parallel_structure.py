@@ -14,20 +14,16 @@ from projector.hardware.types import Cluster, Fabric, GroupShape
 from projector.layers import lower
 from projector.layers.step import optimizer
 from projector.operators.types import Collective, Stream
-from projector.operators.weights import Weight, WeightSet, weight_set
+from projector.operators.weights import WeightSet
 from projector.projection import Projection, project
 from tests.workloads import sharded as workload
+from tests.workloads import weights
 
 H100 = catalogue.default_cluster("h100_sxm")
 GB200 = catalogue.default_cluster("gb200")
 
 
-def held_elements(dense: int, expert: int) -> WeightSet:
-    """So many elements outside and of routed experts."""
-    return weight_set([([Weight(name="dense", rows=dense), Weight(name="experts", rows=expert, expert=True)], 1)])
-
-
-PART = held_elements(10**9, 4 * 10**8)
+PART = weights(10**9, 4 * 10**8)
 
 
 def resolved(**recipe: object) -> Resolved:
@@ -87,8 +83,8 @@ def test_instances_scatter_inside_and_add_up_between() -> None:
 
 def test_as_many_instances_as_ranks_only_add_up() -> None:
     case = resolved(data_parallel_sharding="optim_grads_params", data_parallel_shard_size=1)
-    assert {op.kind for op in reduction(case, held_elements(10**9, 0))} == {"all_reduce"}
-    assert gather(case, held_elements(10**9, 0)) == ()
+    assert {op.kind for op in reduction(case, weights(10**9, 0))} == {"all_reduce"}
+    assert gather(case, weights(10**9, 0)) == ()
 
 
 def test_plain_data_parallelism_adds_up_over_all_ranks() -> None:
@@ -173,7 +169,7 @@ def test_tokens_leave_the_nodes_of_the_run(node: int, share: float) -> None:
 
 def optimizer_passes(**recipe: object) -> dict[str, tuple[float, float]]:
     case = resolve(workload(gpus=8, data_parallel_sharding="no_shard", **recipe), "nvidia", "hopper")  # type: ignore[arg-type]
-    ops = [op for op in optimizer(case, held_elements(1, 0)) if isinstance(op, Stream)]
+    ops = [op for op in optimizer(case, weights(1, 0)) if isinstance(op, Stream)]
     return {op.name: (op.read, op.write) for op in ops}
 
 
