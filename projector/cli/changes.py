@@ -17,14 +17,13 @@ from projector.workload.fields import fields
 from projector.workload.layout import virtual_stages
 from projector.workload.model_schema import merge
 from projector.workload.recipe import Recipe
-from projector.workload.schema import parse_recipe
+from projector.workload.schema import REQUIRED, parse_recipe
 from projector.workload.structure import to_mapping
 
 AUTO, ALL = "auto", "all"
 #: Names of Primus' projection that are no schedule of their own here (AMD-AGI/Primus@fd1eeabb, projection CLI).
 _PRIMUS_NAMES = {"zerobubble": "zb_h1", "zerobubble-heuristic": "zb_2p"}
 _SOLVED = "seaailab-ilp"
-_NEEDED = ("micro_batch_size", "global_batch_size", "seq_length")
 #: What an architecture alone is trained with where no flag says it; the batch follows once model and GPUs are known.
 USUAL = {"micro_batch_size": 1, "global_batch_size": 1, "seq_length": int(SEQ_LENGTH)}
 
@@ -67,7 +66,7 @@ def stated_chunks(recipe: Recipe) -> int:
 def _stated_recipe(loaded: Loaded, overrides: Overrides, where: str, problems: list[Problem]) -> Recipe | None:
     """Returns the recipe of the file with the fields that flags state; only those fields where the file has no recipe."""
     base = to_mapping(loaded.recipe) if loaded.recipe else USUAL
-    missing = [known for known in fields() if known.key in _NEEDED and known.key not in {**base, **overrides.recipe}]
+    missing = [known for known in fields() if known.key in REQUIRED and known.key not in {**base, **overrides.recipe}]
     unsaid = [known for known in missing if known.key not in overrides.flags]  # the others have been reported as wrong
     problems += [Problem(where, flag_of(known), "nothing", f"a value: {known.help}") for known in unsaid]
     if missing:

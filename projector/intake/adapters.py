@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from projector.intake.settings import Settings
+from projector.workload.lora import BLOCK_LINEARS
 
 #: Linear layers of a decoder by the names of its modules (``output_proj`` is torchtune's).
 LINEARS = {
@@ -13,7 +14,6 @@ LINEARS = {
     "o_proj": "linear_proj", "output_proj": "linear_proj", "gate_proj": "linear_fc1", "up_proj": "linear_fc1",
     "gate_up_proj": "linear_fc1", "down_proj": "linear_fc2", "lm_head": "output_layer",
 }  # fmt: skip
-_ALL_LINEARS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
 _EVERY = ("all", "all-linear")
 #: huggingface/transformers BitsAndBytesConfig, to whose words every dialect's own are renamed.
 _FOUR, _EIGHT, _TYPE, _NESTED = ("load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant")
@@ -29,7 +29,7 @@ def put(
     doubts."""
     linears: list[str] = []
     for name in filter(None, map(str.strip, named or ())):
-        linears += _ALL_LINEARS if name in _EVERY else [LINEARS[name]] if name in LINEARS else []
+        linears += BLOCK_LINEARS if name in _EVERY else [LINEARS[name]] if name in LINEARS else []
         job.doubts += [] if name in (*LINEARS, *_EVERY) else [f"lora_target={name}"]
     job.fields["lora"] = {"dim": rank, "targets": list(dict.fromkeys(linears)), **(few or _few_bits(job, section))}
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from projector.intake.tables import table, words
 from projector.intake.values import integers_of
+from projector.workload.lora import BLOCK_LINEARS
 
 _MOST_LAYERS = 10_000
 #: The layers of each pipeline stage: of MindSpeed, of LoongForge, of FlagScale.
@@ -112,8 +113,8 @@ def size_or_one(args: Mapping[str, object], name: str) -> int:
 #: Lumen's words for several linear layers (lumen/models/megatron.py, ``apply_lora``; the embedding's adapter is left out).
 _LINEARS = {
     "attention": ("linear_qkv", "linear_proj"),
-    "attention_mlp": ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"),
-    "all": ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "output_layer"),
+    "attention_mlp": BLOCK_LINEARS,
+    "all": (*BLOCK_LINEARS, "output_layer"),
 }
 
 

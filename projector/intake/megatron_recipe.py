@@ -10,12 +10,11 @@ from projector.intake.aliases import stated
 from projector.intake.megatron_model import layout as hybrid_layout
 from projector.intake.tables import table
 from projector.intake.values import Reader
+from projector.workload.lora import BLOCK_LINEARS
 from projector.workload.value_checks import CHOICES
 
 #: Optimizer-state types only count under the precision-aware optimizer: Megatron-LM prints their defaults always.
 _PRECISION_AWARE = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
-#: What is adapted where nothing says (AMD-AGI/Primus@fd1eeabb primus/backends/megatron/peft/lora.py; Megatron-Bridge alike).
-LORA_TARGETS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
 #: What names a data set (Megatron-LM megatron/training/arguments.py, ``_add_data_args``).
 _DATA = ("data_path", "train_data_path", "data_args_path", "per_split_data_args_path")
 #: Formats of numbers by the switch that names one (Megatron-LM's --fp8-format and --fp4-format).
@@ -212,7 +211,8 @@ def _adapters(args: Reader) -> dict[str, object]:
     given = args.raw("lora")
     if not isinstance(given, Mapping) or not given.get("enabled", True) or not given:
         return {}
-    targets = given.get("target_modules") or LORA_TARGETS
+    # where nothing says (AMD-AGI/Primus@fd1eeabb primus/backends/megatron/peft/lora.py; Megatron-Bridge alike)
+    targets = given.get("target_modules") or BLOCK_LINEARS
     names = [str(item) for item in targets] if isinstance(targets, (list, tuple)) else [str(targets)]
     switches = {key: given[key] for key in ("share_expert_adapters", "normalize_moe_lora") if key in given}
     return {"lora": {"dim": given.get("dim", 32), "targets": names, **switches}}

@@ -15,11 +15,11 @@ from typing import Any
 from projector.errors import InputError, Problem, Unsupported
 from projector.intake.assemble import Origin, assemble
 from projector.intake.loaded import Loaded
-from projector.intake.megatron_recipe import LORA_TARGETS
 from projector.intake.named_models import model_named
 from projector.intake.primus_experiment import Experiment
 from projector.intake.primus_megatron import switched
 from projector.intake.tables import table
+from projector.workload.lora import BLOCK_LINEARS
 from projector.workload.model import Model
 
 _SIZES = (
@@ -184,7 +184,7 @@ def _adapters(
     return {
         "enabled": True,
         "dim": section.get("dim") or settings.get("peft_dim") or entry.get("dim", 32),
-        "target_modules": section.get("target_modules") or list(LORA_TARGETS[: entry.get("targets")]),
+        "target_modules": section.get("target_modules") or list(BLOCK_LINEARS[: entry.get("targets")]),
         **{key: section[key] for key in ("share_expert_adapters", "normalize_moe_lora") if key in section},
     }
 

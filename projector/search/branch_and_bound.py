@@ -37,7 +37,7 @@ _SECOND_LAYOUT_NODES = 512  # nodes that are expanded for the sake of a second l
 _MAX_WAVE = 2048  # nodes that are expanded, or projected, together
 _FIRST_WAVE = 64  # the same before there is an incumbent
 _BATCH = 65536  # nodes that are priced together
-_TIMED_BATCH = 4096  # the same where there is a deadline
+_TIMED_BATCH = 4096  # the same where there is a deadline and the time of a node is not known yet
 _NO_RECOMPUTE: Mapping[str, Any] = {
     "recompute_granularity": "none",
     "recompute_method": None,
@@ -109,7 +109,6 @@ class BranchAndBound(SearchState):
     def __post_init__(self) -> None:
         self._heap: list[tuple[float, int, Node]] = []
         self._ties = count()
-        self._wave_size = _FIRST_WAVE
         self._seconds_per_node = dict[str, float]()  # CPU seconds of a node, by method, when it last ran
         self._incumbents, self._safe_incumbents = _Incumbents(self.top), _Incumbents(self.top)
         self._weight_shares: dict[Hashable, float | str] = {}
@@ -123,6 +122,7 @@ class BranchAndBound(SearchState):
         self._weight_keys = [without(option, *_TIME_ONLY, _EXPERT_OVERLAP) for option in options]
         self._added: set[str] = set()
         self.add(self.seeds)
+        self._wave_size = _MAX_WAVE if self._cutoff < math.inf else _FIRST_WAVE  # what is below it is expanded anyway
 
     def run(self) -> None:
         """Searches the whole space, or until the deadline or the number of projections is reached."""
@@ -187,12 +187,11 @@ class BranchAndBound(SearchState):
         return late or (self.max_projections is not None and self.counts.projected >= self.max_projections)
 
     def _affordable(self, work: Callable[..., None], most: int, untimed: int | None = None) -> int:
-        """Returns for how many of ``most`` nodes there is time, as fast as ``work`` was last; at least one. ``untimed``:
-        how many where it has not run yet."""
-        took = self._seconds_per_node.get(work.__name__, 0.0)
-        if self.deadline in (None, math.inf) or not took:
-            return untimed or most
-        return max(1, min(most, int((self.deadline - self.now()) / took)))
+        """Returns for how many of ``most`` nodes there is time, one at least, as fast as ``work`` was; else ``untimed``."""
+        if self.deadline in (None, math.inf):
+            return most
+        took = self._seconds_per_node.get(work.__name__)
+        return max(1, min(most, int((self.deadline - self.now()) / took))) if took else untimed or most
 
     def _run_timed(self, work: Callable[..., None], nodes: Sequence[Any]) -> None:
         began = self.now()
@@ -284,8 +283,6 @@ class BranchAndBound(SearchState):
     def _expand_best_first(self) -> None:
         ready: list[tuple[float, Node]] = []
         extra = 0
-        if self._cutoff < float("inf"):  # whatever is below it will be expanded
-            self._wave_size = _MAX_WAVE
         while (self._heap or ready) and not self._out_of_budget():
             if ready and (len(ready) >= _FIRST_WAVE or not self._heap or self._heap[0][0] > self._cutoff):
                 number = self._affordable(self._project, len(ready))

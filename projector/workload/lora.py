@@ -7,8 +7,10 @@ from dataclasses import field
 from projector.dataclass import dataclass
 from projector.workload.field_facts import about, recipe_field
 
+#: The linear layers of a block, by Megatron's names: all that a policy of "all linears" means where there is no MLA.
+BLOCK_LINEARS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
 _ADAPTED = (
-    *("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "linear_q_proj", "linear_q_down_proj"),
+    *(*BLOCK_LINEARS, "linear_q_proj", "linear_q_down_proj"),
     *("linear_q_up_proj", "linear_kv_down_proj", "linear_kv_up_proj", "eh_proj", "output_layer"),
 )
 

@@ -7,6 +7,7 @@ them are found in one pass. Nothing is guessed here: loose sources go through th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import MISSING, fields
 
 from projector.errors import Problem
 from projector.workload import amounts, zoo
@@ -17,6 +18,9 @@ from projector.workload.model_schema import merge, model_from_mapping
 from projector.workload.recipe import Recipe
 from projector.workload.structure import parse_dataclass, to_mapping
 from projector.workload.value_checks import range_problems, unreported, word_problems
+
+#: The fields of a recipe that have no default.
+REQUIRED = tuple(each.name for each in fields(Recipe) if each.default is MISSING)
 
 
 def parse_recipe(mapping: object, where: str, prefix: str = "recipe.") -> tuple[Recipe | None, list[Problem]]:

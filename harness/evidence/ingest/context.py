@@ -21,14 +21,13 @@ from projector.intake import detect
 from projector.intake.loaded import Loaded
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
-from projector.workload.schema import as_fields, counted, parse_model, parse_recipe
+from projector.workload.schema import REQUIRED, as_fields, counted, parse_model, parse_recipe
 from projector.workload.structure import to_mapping
 
 _TEXTS = ("id", "gpu", "cluster", "framework", "version", "date", "group", "notes")
 _KEYS = (*_TEXTS, "gpus", "gpus_per_node", "model", "recipe")
 _OURS = {"recipe", "model", "gpu", "gpus", "id", "framework"}
 _OUR_KINDS = ("case", "megatron")  # what a file with some of these keys is taken for; other tools have a `model`, too
-_NEEDED = ("micro_batch_size", "global_batch_size", "seq_length")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,10 +136,10 @@ def _read_recipe(given: object, values: dict[str, Any], where: str) -> list[Prob
     values["stated"] = given = {name: counted(name, value) for name, value in given.items()}
     if duplicates:
         return duplicates
-    if all(given.get(name) is not None for name in _NEEDED):
+    if all(given.get(name) is not None for name in REQUIRED):
         values["recipe"], wrong = parse_recipe(given, where)
         return wrong
-    return parse_recipe({**dict.fromkeys(_NEEDED, 1), **{k: v for k, v in given.items() if v is not None}}, where)[1]
+    return parse_recipe({**dict.fromkeys(REQUIRED, 1), **{k: v for k, v in given.items() if v is not None}}, where)[1]
 
 
 def _resolve_names(values: dict[str, Any], where: str, problems: list[Problem]) -> None:

@@ -13,7 +13,7 @@ from harness.evidence.ingest.settings import settings_of
 from projector import frameworks
 from projector.hardware import catalogue
 from projector.intake.dialect import BUNDLES, dialect
-from projector.workload.lora import LoRA
+from projector.workload.lora import BLOCK_LINEARS, LoRA
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_recipe
@@ -199,7 +199,7 @@ def _set_offloaded_layers(record: Record, model: Model | None, size: Sizes, word
 
 #: Linears with adapters where a source does not say, by framework (NVIDIA-NeMo/Automodel examples: match_all_linear);
 #: elsewhere Megatron-Bridge's.
-_LORA_TARGETS = {"automodel": ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")}
+_LORA_TARGETS = {"automodel": BLOCK_LINEARS}
 
 
 def _lora(record: Record, words: dict[str, object]) -> LoRA | None:

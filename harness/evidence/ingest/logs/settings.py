@@ -27,7 +27,7 @@ from projector.intake.values import literal
 from projector.workload import zoo
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
-from projector.workload.schema import parse_recipe
+from projector.workload.schema import REQUIRED, parse_recipe
 from projector.workload.structure import to_mapping
 
 _MATTER = re.compile(
@@ -71,7 +71,6 @@ _BENCHMARKS = ("mllog", "tprimat")
 _ANYONES = ("trace", "tinygrad", "iteration-table", "history")
 #: Dialects that print Megatron-LM's arguments, the number of ranks among them.
 _DUMPED = ("megatron", "megatron-bridge", "megatron-deepspeed")
-_NEEDED = ("micro_batch_size", "global_batch_size", "seq_length")
 _LANGUAGE = "the training of a causal language model"
 _EXPECTED = "arguments in the log that say it, or a file that does, with --recipe"
 
@@ -139,7 +138,7 @@ def settings(record: Logged, dialect: str, where: str, context: Context) -> Sett
     stated, problems = _recipe_fields(values, loaded, record, model, where, line)
     said = {**_batch_from_tokens(printed, context), **stated, **context.stated}
     problems += refusals(values, stated, context, record, where, line)
-    missing = [name for name in _NEEDED if said.get(name) is None]
+    missing = [name for name in REQUIRED if said.get(name) is None]
     if model is None:
         called = printed.values.get("model_name") if printed else None
         problems.append(Problem(where, "model", str(called or "nothing")[:80], _EXPECTED))
@@ -272,7 +271,7 @@ def _load_workload(
     if not values:
         return None
     whole = all(values.get(name) is not None for name in _ARCHITECTURE)
-    if (not whole and zoo_name is None) or any(values.get(name) is None for name in _NEEDED):
+    if (not whole and zoo_name is None) or any(values.get(name) is None for name in REQUIRED):
         return None
     name = context.id or Path(where).name.partition(".")[0]
     try:
