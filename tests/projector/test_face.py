@@ -174,5 +174,8 @@ def test_what_nobody_states_follows_the_model_and_the_gpu() -> None:
     assert big.resolved.workload.gpus > 8
     old = pj.project(model="gpt2", gpu="v100", gpus=8)
     assert (old.resolved.workload.recipe.precision, old.resolved.workload.recipe.seq_length) == ("fp16", 1024)
+    assert pj.project(model="pythia_1b", gpu="h100", gpus=8).resolved.workload.recipe.seq_length == 2048
+    longer = pj.project(model="pythia_1b", gpu="h100", gpus=8, seq_length=8192)  # its positions rotate
+    assert longer.resolved.workload.recipe.seq_length == 8192
     with pytest.raises(pj.InputError, match="at most 1024"):
         pj.project(model="gpt2", gpu="h100", gpus=8, seq_length=2048)

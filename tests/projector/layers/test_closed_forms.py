@@ -56,6 +56,8 @@ def test_the_gate_of_a_shared_expert_is_one_column_and_one_more_pass() -> None:
     assert sum(w.elements for w in more.weights) - sum(w.elements for w in plain.weights) == 7168
     twice = [sum(op.bytes for op in made.forward if op.name == "shared.add") for made in (plain, more)]
     assert twice[1] == 2 * twice[0] == 2 * 3 * 2 * TOKENS * 7168
+    kept = [sum(each.bytes for each in made.saves) for made in (plain, more)]
+    assert kept[1] - kept[0] == 2 * TOKENS * 7168  # what the gate multiplies, for the gate's gradient
 
 
 @pytest.mark.parametrize(("how", "moved", "kept"), [("fp32", 20, 4), ("bf16", 4, 2), ("", 0, 0)])
