@@ -225,25 +225,25 @@ class BranchAndBound(SearchState):
 
     def _prune_by_weights(self, nodes: Sequence[Node]) -> list[tuple[Node, Workload]]:
         """Returns the nodes whose weights alone fit, or nearly, each with its first workload; counts the others."""
-        loads = [self._first_workload(node) for node in nodes]
         keys: list[Hashable] = []
         new: dict[Hashable, Workload] = {}
-        for node, load in zip(nodes, loads, strict=True):
+        for node in nodes:
             sizes = tuple(v for k, v in self.tree.shapes[node.shape].items() if k != "micro_batch_size")
-            keys.append((sizes, node.pipe, self._weight_keys[node.layer], load.num_microbatches > 1))
-            if keys[-1] not in self._weight_shares:
-                new.setdefault(keys[-1], load)
+            keys.append((sizes, node.pipe, self._weight_keys[node.layer], self.tree.accumulates[node.shape]))
+            if keys[-1] not in self._weight_shares and keys[-1] not in new:
+                new[keys[-1]] = self._first_workload(node)
         for key, share in zip(new, bounds.weights(list(new.values()), self.cluster), strict=True):
             self._weight_shares[key] = share
         kept: list[tuple[Node, Workload]] = []
-        for node, load, key in zip(nodes, loads, keys, strict=True):
+        for node, key in zip(nodes, keys, strict=True):
             share = self._weight_shares[key]
             if isinstance(share, str):
                 self._count_unsupported(share, node.number)
             elif share > BETTER * self.memory_limit:
                 self.counts.out_of_memory += node.number
             else:
-                kept.append((replace(node, safe=share <= BETTER * self.safe_limit), load))
+                safe = share <= BETTER * self.safe_limit
+                kept.append((node if safe else replace(node, safe=False), self._first_workload(node)))
         return kept
 
     def _add_branches(self, nodes: Sequence[Node]) -> None:

@@ -46,11 +46,13 @@ class Branch:
 @dataclass
 class Tree:
     """Enumerates the valid configurations of ``space`` lazily. ``refused``: how many combinations, by (field, what its
-    rule expects); ``shapes``: the valid sizes so far."""
+    rule expects); ``shapes``: the valid sizes so far; ``accumulates``: whether a step with them has several
+    micro-batches."""
 
     space: Space
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
     shapes: list[Option] = field(default_factory=list)
+    accumulates: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         space = self.space
@@ -102,6 +104,7 @@ class Tree:
                 self.refused[key, expected] += len(pipes) * layer_count * step_count
                 continue
             self.shapes.append(shape)
+            self.accumulates.append(load.num_microbatches > 1)
             self._ineffective.append(_ineffective(load))
             valid = self._valid_pipes(load)
             self.refused["pipeline_schedule", "a schedule and a layout for these sizes"] += (

@@ -41,7 +41,7 @@ def pairs_microbatches(recipe: Recipe) -> bool:
     them), or in a schedule that is made of such pairs."""
     if not recipe.overlap_moe_expert_parallel_comm:
         return False
-    several = recipe.pp == 1 or recipe.vpp > 1
+    several = recipe.vpp > 1 or recipe.pp == 1  # in this order: rows without a pipeline stand beside others
     return several or pipeline.generator(pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)).pairs
 
 
