@@ -195,8 +195,8 @@ def _write_merges_out(root: Any) -> set[tuple[str, int]]:
 
 
 def _repeated(mapping: Any) -> list[tuple[str, int]]:
-    """Returns the keys that stand in ``mapping`` more than once, each with the line of its repetition; one that says the same
-    word again is none."""
+    """Returns the keys that stand in ``mapping`` more than once and do not say the same word again, each with the line of its
+    repetition."""
     seen: dict[str, object] = {}
     repetitions = []
     for key, value in mapping.value:
