@@ -195,7 +195,7 @@ def _write_merges_out(root: Any) -> set[tuple[str, int]]:
 
 
 def _repeated(mapping: Any) -> list[tuple[str, int]]:
-    """Returns the keys that stand in ``mapping`` more than once and do not say the same word again, each with the line of its
+    """Returns the keys that stand in ``mapping`` more than once and say another word then, each with the line of its
     repetition."""
     seen: dict[str, object] = {}
     repetitions = []
