@@ -5,7 +5,7 @@ program, then files of ``--conf_dir``; a key may stand in one of them alone); me
 run.py (torchrun's options, a recipe, ``--config FILE key=value``); Lightning-AI/litgpt@26857050 litgpt/__main__.py (a model,
 ``--config FILE``, ``--section.key value``); hiyouga/LLaMA-Factory@ff6d4d12e src/llamafactory/hparams/parser.py (a file,
 ``key=value``); axolotl-ai-cloud/axolotl@067b021c8 src/axolotl/cli/main.py and modelscope/ms-swift@3602360a5
-swift/cli/main.py (a file, ``--key value``).
+swift/cli/main.py (a file, ``--key value``); mosaicml/llm-foundry@8c8dd48f7 scripts/train/train.py (a file, ``key=value``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from projector.intake.settings import Settings
 from projector.intake.shell.launch import ALONE, Launch, Step, Way, listed, product, ranks, visible
 from projector.intake.shell.launchers import launched
 from projector.intake.shell.unknown import is_known
-from projector.intake.trainers import load_litgpt, load_torchtune
+from projector.intake.trainers import load_litgpt, load_llm_foundry, load_torchtune
 from projector.intake.values import literal, section
 from projector.workload.model import Model
 
@@ -134,7 +134,8 @@ def _content(names: list[str], launch: Launch, way: Way, where: str) -> dict[str
 
 
 def _tool(launch: Launch) -> _Tool | None:
-    started = f"{launch.program} {launch.arguments[0] if launch.arguments else ''}"
+    composed = "composer " if any(step.kind == "composer" for step in launch.steps) else ""
+    started = f"{composed}{launch.program} {launch.arguments[0] if launch.arguments else ''}"
     tool_found = next((tool for tool in _TOOLS if re.match(tool.named, started)), None)
     named = {word.partition("=")[0] for word in launch.arguments}
     if tool_found is None and re.search(r"(?<![a-z])sft\.py$", launch.program) and _trl_file(launch):
@@ -319,6 +320,7 @@ _TOOLS = (
     _Tool(
         r"(?:.*/)?axolotl train|axolotl\.cli\.train ", "axolotl", load_axolotl, files=_lone_file, words=_axolotl_words
     ),
+    _Tool(r"composer \S+\.py \S+\.ya?ml$", "llm_foundry", load_llm_foundry, files=_first_file, words=_assignments),
     _Tool(_SWIFT, "swift", load_swift, files=_first_file, words=_every_option, gpus=_swift_gpus),
 )
 #: Any program with the arguments of transformers' Trainer (``HfArgumentParser``), such as LLaMA-Factory's before its CLI.

@@ -225,10 +225,12 @@ def load_trl(content: Mapping[str, object], where: str, *, model: Model | None) 
 def _with_adapters(content: Mapping[str, object], where: str) -> Mapping[str, object]:
     """Returns ``content`` with the switch of adapters that a program of their own has none of: a stated mode
     (yangjianxin1/Firefly train.py, ``train_mode``; lora at another key that speaks of tuning), else a rank or layers. Raises
-    :class:`InputError` for another mode."""
+    :class:`InputError` for another mode, :class:`Unsupported` for other adapters."""
     ways = {"full": (False, False), "lora": (True, False), "qlora": (True, True)}
     if content.get("train_mode") is None:
         told = {key: str(value).lower() for key, value in content.items() if _TUNING.fullmatch(str(key))}
+        if others := [f"{key}={told[key]}" for key in told if told[key] in dialect("trainer").tables["adapters"]]:
+            raise Unsupported(f"{where}: {dialect('trainer').title} with {others[0]}: adapters of another kind")
         content = {"train_mode" if told.get(key) in ("lora", "qlora") else key: content[key] for key in content}
     mode = content.get("train_mode")
     mode = mode.lower() if isinstance(mode, str) else mode

@@ -1,14 +1,15 @@
-"""Shell inside YAML: Kubernetes manifests (PyTorchJob, MPIJob, JobSet, TrainJob, Job, …), SkyPilot tasks, AzureML and
-FlagScale jobs, as the launch script that each of their containers runs.
+"""Shell inside YAML: Kubernetes manifests (PyTorchJob, MPIJob, JobSet, TrainJob, Job, …), files of other submitters
+(``tables/jobs.yaml``) and FlagScale jobs, as the launch script that each of their containers runs.
 
 What a container starts is written down as shell, with the variables that the manifest and its operator set; the script's
 own reader does the rest. Meaning of the fields: Kubernetes API reference (Container, PodSpec); kubeflow/training-operator
-pkg/controller.v1/pytorch/envvar.go; kubeflow/trainer TrainJob v1alpha1; SkyPilot and AzureML, references of their YAML;
-FlagOpen/FlagScale flagscale/runner.
+pkg/controller.v1/pytorch/envvar.go; kubeflow/trainer TrainJob v1alpha1; argoproj/argo-workflows
+docs/fields.md (Template); FlagOpen/FlagScale flagscale/runner.
 """
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
@@ -18,18 +19,22 @@ from typing import Any
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
-from projector.hardware.catalogue import find_gpu, machine_of
+from projector.hardware.catalogue import cluster, find_gpu, machine_of
 from projector.intake.loaded import Loaded
+from projector.intake.tables import whole
 from projector.intake.values import at, section
 from projector.io.documents import parse_yaml
 from projector.io.files import read_text
 
-_MAYBE = re.compile(r"""^\s*["']?(?:apiVersion|resources|environment|experiment)["']?:""", re.MULTILINE)
+_MAYBE = re.compile(
+    r"""^\s*["']?(?:apiVersion|resources|environment|experiment|commands?|run|tasks)["']?:""", re.MULTILINE
+)
 _HEAD = re.compile(r"\s*(?:(?:#.*|---.*|\{\{.*)?\n\s*)*(?:apiVersion|kind):")  # a manifest's first word
 _HELM = re.compile(r"\{\{-?\s*[.$(\w]")
 _SHELL = re.compile(r"(?:.*/)?(?:ba|z|da|k)?sh$")
 _GPUS = re.compile(r"(?:nvidia|amd)\.com/(?:gpu|mig-.*)$")
 _HOSTFILE = "/etc/mpi/hostfile"
+_OF_A_MACHINE = 8  # GPUs, where a job states those of all machines
 _MANY = ("replicas", "parallelism", "numNodes", "size")  # how often a pod stands below a mapping that holds one
 
 
@@ -72,10 +77,8 @@ def read(text: str, where: str) -> Manifest | None:
         return None
     if any("apiVersion" in one and "kind" in one for one in documents):
         return _kubernetes(documents)
-    if len(documents) == 1 and isinstance(documents[0].get("run"), str) and "resources" in documents[0]:
-        return _skypilot(documents[0])
-    if len(documents) == 1 and isinstance(documents[0].get("command"), str) and "environment" in documents[0]:
-        return _azure(documents[0])
+    if len(documents) == 1 and (job := _job_of(documents[0])):
+        return job
     task, files = at(documents[0], "experiment", "task"), _listed(documents[0].get("defaults")) if documents else []
     trained = next((str(one["train"]) for one in _mappings(files) if one.get("train")), "")
     return _flagscale(documents[0], trained) if len(documents) == 1 and trained and at(task, "entrypoint") else None
@@ -136,8 +139,8 @@ def _pods(value: Any, number: tuple[str, ...]) -> Iterator[_Pod]:
             yield _Pod(value, number)
             return
         for name, inside in value.items():
-            if name == "trainer" and isinstance(inside, Mapping) and "command" in inside:
-                yield _Pod({"containers": [inside]}, (*number, str(inside.get("numNodes", 1))))
+            if name in ("trainer", "container", "script") and isinstance(inside, Mapping) and "command" in inside:
+                yield _Pod({**value, "containers": [inside]}, (*number, str(inside.get("numNodes", 1))))
             else:
                 yield from _pods(inside, number)
     elif isinstance(value, list):
@@ -167,14 +170,13 @@ def _shell(
         str(item.get("name")): str(item["value"]) for item in _mappings(one.get("env")) if item.get("value") is not None
     }
     words = [str(word) for key in ("command", "args") for word in _listed(one.get(key))]
+    words += ["-c", str(one["source"])] if words and one.get("source") else []  # of an Argo script
     if not words:
         return ""
     words = [re.sub(r"\$\((\w+)\)", lambda m: f"${{{m[1]}}}" if m[1] in stated else m[0], word) for word in words]
     lines = [*_files(one, spec, maps), *(f"export {name}={_quoted(value)}" for name, value in operator.items())]
     lines += [f"export {name}={_quoted(value)}" for name, value in stated.items()]
-    gpus = _gpus(one)
-    if gpus.isdigit() and 0 < int(gpus) <= 64:
-        lines.append(f"export CUDA_VISIBLE_DEVICES={','.join(map(str, range(int(gpus))))}")
+    lines += [f"export CUDA_VISIBLE_DEVICES={listed}" for listed in [_seen(_gpus(one))] if listed]
     if one.get("workingDir"):
         lines.append(f"cd {_quoted(str(one['workingDir']))}")
     return "\n".join(["(", *lines, _command(words), ")"])
@@ -199,8 +201,13 @@ def _files(one: Mapping[str, Any], spec: Mapping[str, Any], maps: Mapping[str, A
             if mount.get("subPath") in (None, name):
                 path = str(mount.get("mountPath"))
                 path = path if mount.get("subPath") else f"{path.rstrip('/')}/{name}"
-                writes.append(f"cat > {_quoted(path)} <<'__END_OF_FILE__'\n{text}\n__END_OF_FILE__")
+                writes.append(_written(path, text))
     return writes
+
+
+def _written(path: str, text: str) -> str:
+    """Returns shell that writes ``text`` to the file ``path``."""
+    return f"cat > {_quoted(path)} <<'__END_OF_FILE__'\n{text}\n__END_OF_FILE__"
 
 
 def _node_labels(spec: Mapping[str, Any]) -> str:
@@ -227,30 +234,83 @@ def _on_labelled_machine(manifest: Manifest, labels: str) -> Manifest:
     return replace(manifest, cluster=min(candidates)[1], said=min(candidates)[2]) if candidates else manifest
 
 
-def _skypilot(task: Mapping[str, Any]) -> Manifest:
-    kind, _, count = _accelerators(at(task, "resources", "accelerators")).partition(":")
-    nodes = str(task.get("num_nodes", 1))
-    known = {"SKYPILOT_NUM_NODES": nodes, "SKYPILOT_NUM_GPUS_PER_NODE": count or "1", **section(task, "envs")}
-    lines = [f"export {name}={_quoted(str(value))}" for name, value in known.items() if value is not None]
-    lines.append("export SKYPILOT_NODE_IPS=\"$(printf 'node%d\\n' $(seq $SKYPILOT_NUM_NODES))\"")
-    machine = machine_of(str(at(task, "resources", "instance_type") or "")) or find_gpu(kind)
-    return Manifest("\n".join([*lines, str(task.get("run") or "")]), machine, f"resources {kind}" if machine else "")
+def _job_of(document: Mapping[str, Any]) -> Manifest | None:
+    """Returns the job of a submitter's file, as ``tables/jobs.yaml`` tells each; None for other documents."""
+    for kind in whole("jobs").values():
+        if all(_marked(document, mark) for mark in kind["marks"].split()):
+            jobs = _mappings(document[kind["inside"]]) if "inside" in kind else [document]
+            read = [_submitted(job, kind) for job in jobs]
+            return replace(read[0], script="\n".join(job.script for job in read)) if read else None
+    return None
 
 
-def _accelerators(value: Any) -> str:
+def _marked(document: Mapping[str, Any], mark: str) -> bool:
+    key, _, value = mark.partition("=")
+    found = at(document, *key.split("."))
+    return found is not None and (not value or found == value)
+
+
+def _submitted(job: Mapping[str, Any], kind: Mapping[str, Any]) -> Manifest:
+    """Returns one job as shell: its variables, those of its submitter, the GPUs that its program sees, its command."""
+    held = {
+        key: next((found for name in str(names).split() if (found := at(job, *name.split("."))) is not None), None)
+        for key, names in kind.items()
+    }
+    gpu, count = _gpu(held.get("gpu"))
+    named, total = str(held.get("machine") or ""), held.get("total")
+    machine = machine_of(named) or find_gpu(gpu)
+    stated = held.get("each") or (min(total, _OF_A_MACHINE) if isinstance(total, int) else count)
+    each = stated or (cluster(machine).gpus_per_host if machine and machine_of(named) else None)
+    nodes = held.get("nodes") or (-(-total // each) if isinstance(total, int) and each else 1)
+    values = {
+        "nodes": nodes,
+        "each": each,
+        "total": total or (each and f"$(({nodes} * {each}))"),
+        "processes": held.get("processes") and f"$(({nodes} * {held['processes']}))",
+        "hosts": f"$(seq {nodes} | sed s/^/node/)",
+    }
+    made = {name: values.get(value.lstrip("$"), value) for name, value in kind["sets"].items()}
+    made |= {"CUDA_VISIBLE_DEVICES": _seen(stated), **_variables(held.get("variables"))}
+    lines = [f"export {name}={_quoted(str(value))}" for name, value in made.items() if value is not None]
+    lines += [_written(kind["file"], json.dumps(job["parameters"]))] if "file" in kind and "parameters" in job else []
+    shown = named if machine_of(named) else gpu
+    return Manifest("\n".join([*lines, _text(held)]), machine, f"it asks for {shown}" if machine else "")
+
+
+def _text(held: Mapping[str, Any]) -> str:
+    """Returns the command of a job as shell: a text, lines of shell, or the words of a command and those behind it."""
+    command, behind = held.get("command"), _listed(held.get("arguments"))
+    words = [str(word) for word in (*_listed(command), *behind)]
+    text = _command(words) if behind else "\n".join(words)
+    inputs = held.get("inputs") or {}
+    return re.sub(r"\$\{\{\s*inputs\.(\w+)\s*\}\}", lambda m: _input(inputs, m[1]), text)
+
+
+def _gpu(value: Any) -> tuple[str, int | None]:
+    """Returns the name and the number of the GPUs that a job asks for; one where only a name or a memory stands."""
+    if isinstance(value, Mapping) and "name" not in value and "count" not in value:
+        value = next((f"{name}:{count}" for name, count in value.items()), "")
     if isinstance(value, Mapping):
-        return ":".join(map(str, next(iter(value.items()), ("",))))
-    return str(value or "")
+        value = f"{value.get('name', '')}:{value.get('count', 1)}"
+    parts = str(value).split(":") if value not in (None, [], "") and not isinstance(value, list) else []
+    counts = [part for part in parts if re.fullmatch(r"[\d.]+", part)]
+    name = next((part for part in parts if re.match("[A-Za-z]", part)), "")
+    if not parts or ".." in "".join(counts):
+        return name, None
+    return name, int(counts[-1]) if counts and counts[-1].isdigit() else 1
 
 
-def _azure(job: Mapping[str, Any]) -> Manifest:
-    each, nodes = at(job, "distribution", "process_count_per_instance"), at(job, "resources", "instance_count") or 1
-    lines = [f"export {name}={_quoted(str(value))}" for name, value in section(job, "environment_variables").items()]
-    lines += [f"export WORLD_SIZE=$(({nodes} * {each}))"] if each else []
-    inputs = section(job, "inputs")
-    command = re.sub(r"\$\{\{\s*inputs\.(\w+)\s*\}\}", lambda m: _input(inputs, m[1]), str(job.get("command") or ""))
-    machine = machine_of(str(at(job, "resources", "instance_type") or ""))
-    return Manifest("\n".join([*lines, command]), machine, f"instance_type {machine}" if machine else "")
+def _variables(value: Any) -> dict[str, Any]:
+    """Returns variables that stand in a mapping, in ``NAME=value`` texts or in entries of a name and a value."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    pairs = {one.get("name", one.get("key")): one.get("value") for one in _mappings(value)}
+    return {**pairs, **dict(text.split("=", 1) for text in _listed(value) if isinstance(text, str) and "=" in text)}
+
+
+def _seen(count: Any) -> str | None:
+    """Returns the ``CUDA_VISIBLE_DEVICES`` of ``count`` GPUs; None for what is no such number."""
+    return ",".join(map(str, range(int(count)))) if str(count).isdigit() and 0 < int(count) <= 64 else None
 
 
 def _flagscale(job: Mapping[str, Any], trained: str) -> Manifest:

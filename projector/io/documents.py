@@ -195,14 +195,16 @@ def _write_merges_out(root: Any) -> set[tuple[str, int]]:
 
 
 def _repeated(mapping: Any) -> list[tuple[str, int]]:
-    """Returns the keys that stand in ``mapping`` more than once, each with the line of its repetition."""
-    seen: set[str] = set()
+    """Returns the keys that stand in ``mapping`` more than once and say another word then, each with the line of its
+    repetition."""
+    seen: dict[str, object] = {}
     repetitions = []
-    for key, _ in mapping.value:
+    for key, value in mapping.value:
         if isinstance(key.value, str):
-            if key.value in seen:
+            said = (value.tag, value.value) if isinstance(value.value, str) and key.tag != _MERGE else None
+            if key.value in seen and (said is None or seen[key.value] != said):
                 repetitions.append((key.value, key.start_mark.line + 1))
-            seen.add(key.value)
+            seen[key.value] = said
     return repetitions
 
 

@@ -25,6 +25,7 @@ STANDS_IN = "the size of Llama 3's stands in; --vocab-size states it"
 UNNAMED = f"no tokenizer is named: {STANDS_IN}"
 _NULL = ("NullTokenizer", "NullMultimodalTokenizer")
 _GPT2_FILES = ("vocab_file", "merge_file")
+_CHECKPOINTS = ("load", "pretrained_checkpoint")
 _FILES = ("tokenizer_model", "tokenizer_name_or_path", "tokenizer_file")
 _ANY_FILE = frozenset(("vocab.json", "encoder.json"))  # names of GPT-2's own vocabulary
 #: A size in a tokenizer's name, in thousands or whole, that is no date.
@@ -39,11 +40,13 @@ _VERSION = re.compile(r"[-_. ]?v?\d{1,2}(?:[._]\d{1,2})*(?![a-z\d]|[._]\d)")
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """A vocabulary of ``size`` tokens, unpadded; ``why``: what named it; ``sure``: False for the default size."""
+    """A vocabulary of ``size`` tokens, unpadded, ``added`` of them after the tokenizer was trained; ``why``: what named it;
+    ``sure``: False for the default size, and where a name leaves the version open."""
 
     size: int
     why: str
     sure: bool = True
+    added: int = 0
 
     def __str__(self) -> str:
         """Returns an item for a list of assumptions: ``vocab_size=32000 (Llama2Tokenizer)``."""
@@ -69,9 +72,9 @@ def vocabulary(
         extra = 1 if kind in _NULL else 0
         return Vocabulary(vocab_size + extra, f"{kind}: vocab_size and one" if extra else "as stated")
     for text in (tokenizer_model, vocab_file):
-        size = _family_size(text) if text else None
-        if size is not None and not _settled_by_type(kind, text or ""):
-            return Vocabulary(size, f"tokenizer {_short(text or '')}")
+        family = _family(text) if text else None
+        if family and not _settled_by_type(kind, text or ""):
+            return Vocabulary(family["size"], f"tokenizer {_short(text or '')}", added=family.get("added", 0))
     for text in (tokenizer_model, vocab_file):
         counted = _COUNTED.search(_tokenizer_name(text).lower()) if text else None
         if counted and (text == vocab_file or not _settled_by_type(kind, text or "")):
@@ -84,10 +87,11 @@ def vocabulary(
         return Vocabulary(facts[kind]["size"], why, sure=False)
     if kind in facts:
         return Vocabulary(facts[kind]["size"], kind)
-    for text in names:
-        size = _family_size(text)
-        if size is not None:
-            return Vocabulary(size, f"of {_short(text)}")
+    found = [(text, family) for text in names if (family := _family(text))]
+    for text, family in sorted(found, key=lambda each: "open" in each[1]):
+        sure = "open" not in family
+        why = f"of {_short(text)}" + ("" if sure else ", which leaves the version open: --vocab-size states it")
+        return Vocabulary(family["size"], why, sure, family.get("added", 0))
     if vocab_file and "gpt2" in vocab_file.lower():
         return Vocabulary(facts["GPT2BPETokenizer"]["size"], "GPT-2's vocabulary file")
     return None
@@ -96,7 +100,8 @@ def vocabulary(
 def completed(args: Mapping[str, object], names: tuple[str, ...] = ()) -> Vocabulary | None:
     """Returns the vocabulary that Megatron-LM arguments mean without stating it; None where they state it as it is.
 
-    ``names``: as in :func:`vocabulary`. Where nothing names a known tokenizer it is :data:`DEFAULT_SIZE`, not ``sure``.
+    ``names``: as in :func:`vocabulary`, behind the checkpoints that the arguments load. Where nothing names a known
+    tokenizer it is :data:`DEFAULT_SIZE`, not ``sure``.
     """
     kind = _text(args.get("tokenizer_type"))
     stated = args.get("vocab_size")
@@ -106,16 +111,19 @@ def completed(args: Mapping[str, object], names: tuple[str, ...] = ()) -> Vocabu
         return None
     model = next((text for name in _FILES if (text := _text(args.get(name)))), None)
     merges = all(_text(args.get(name)) for name in _GPT2_FILES)
+    patched, loads = _text(args.get("patch_tokenizer_type")), (_text(args.get(name)) for name in _CHECKPOINTS)
     known = vocabulary(
         kind or ("GPT2BPETokenizer" if merges else None),
         model,
         vocab_file=_text(args.get("vocab_file")),
         vocab_size=stated if type(stated) is int else None,
-        names=names,
+        names=(*filter(None, loads), *names),
     )
+    if patched in _facts()["patched"]:
+        known = Vocabulary(_facts()["patched"][patched], patched)
     extra = args.get("extra_vocab_size")
-    if known and type(extra) is int and extra > 0 and not stated:
-        known = Vocabulary(known.size + extra, f"{known.why}, extra_vocab_size {extra}", known.sure)
+    if known and type(extra) is int and extra > 0 and not stated:  # Pai-Megatron-Patch counts from what was trained
+        known = Vocabulary(known.size - known.added + extra, f"{known.why}, extra_vocab_size {extra}", known.sure)
     tokenizer = model or _text(args.get("vocab_file")) or kind
     missing = f"tokenizer {_short(tokenizer)} is not known: {STANDS_IN}" if tokenizer else UNNAMED
     return known or Vocabulary(int(DEFAULT_SIZE), missing, sure=False)
@@ -146,18 +154,18 @@ def _may_be_gpt2(file: str) -> bool:
     return "gpt2" in file.lower() or "gpt-2" in name or name in _ANY_FILE or not re.search(r"[a-z]", name)
 
 
-def _family_size(text: str) -> int | None:
-    """Returns the size for the family that a name or a path means; its last parts count before its folders. A version that
+def _family(text: str) -> Mapping[str, Any] | None:
+    """Returns the family that a name or a path means; its last parts count before its folders. A version that
     no family has ends the search: Qwen/Qwen3.5 is no Qwen."""
     for family in _facts()["families"]:
         if any("/" in word and text.lower().rstrip("/").endswith(word) for word in family["words"]):
-            return int(family["size"])
+            return dict(family)
     parts = [part for part in re.split(r"[/\\]", text) if part and not _MORE.search(text)]
     for part in reversed(parts):
         words, before_version = _word_runs(part)
         for family in _facts()["families"]:
             if any(word in words for word in family["words"]):
-                return int(family["size"])
+                return dict(family)
         if any(word in before_version for family in _facts()["families"] for word in family["words"]):
             return None
     return None

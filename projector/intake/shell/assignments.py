@@ -14,13 +14,15 @@ from projector.intake.shell.unknown import MARK, is_known
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+    from projector.intake.shell.conditions import Verdict
     from projector.intake.shell.machine import Machine
 
 _HEAD = re.compile(r"([A-Za-z_]\w*)(\[(?:[^\[\]]|\[[^\]]*\])*\])?(\+?=)", re.DOTALL)
 
 
-def assign(machine: Machine, source: Source, node: Node, state: State) -> bool:
-    """Evaluates one assignment node of the syntax tree; always returns True."""
+def assign(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
+    """Evaluates one assignment node of the syntax tree; its status is that of the last ``$(…)`` in it."""
+    machine.substituted = True
     array = next((child for child in node.children if child.type == "array"), None)
     text = text_of(source, node)
     head = _HEAD.match(text)
@@ -28,10 +30,10 @@ def assign(machine: Machine, source: Source, node: Node, state: State) -> bool:
         return True
     if array is None:
         assign_text(machine, text, state)
-        return True
+        return machine.substituted
     items = [child for child in array.children[1:-1] if child.type not in ("comment", "\n")]
     _assign_array(machine, head[1], head[3] == "+=", adjacent(source, items), state)
-    return True
+    return machine.substituted
 
 
 def assign_text(machine: Machine, text: str, state: State) -> None:

@@ -57,20 +57,24 @@ def _shift(_: Machine, argv: list[str], state: State) -> Verdict:
     return fine
 
 
+#: Options of ``set`` that count here.
+_OPTIONS = {"u": "nounset", "a": "allexport"}
+
+
 def _set(_: Machine, argv: list[str], state: State) -> Verdict:
     for number, word in enumerate(argv[1:], 1):
         if word == "--":
             state.positional = argv[number + 1 :]
             return True
-        if word == "-o" or word == "+o":
-            continue
-        names = {word} if number > 1 and argv[number - 1] in ("-o", "+o") else set()
-        names |= {"nounset"} if re.fullmatch(r"-[a-z]*u[a-z]*", word) else set()
-        names |= {"allexport"} if re.fullmatch(r"-[a-z]*a[a-z]*", word) else set()
-        if word.startswith("+") or argv[number - 1] == "+o":
-            state.options -= {"nounset"} if "u" in word else {"allexport"} if "a" in word else names
-        else:
+        named = re.fullmatch("[-+][a-z]*o", argv[number - 1])  # a name in full stands behind -o
+        names = {word} if named else {_OPTIONS[letter] for letter in word[1:] if letter in _OPTIONS}
+        if (named[0] if named else word).startswith("+"):
+            state.options -= names
+        elif named or word.startswith("-"):
             state.options |= names
+        else:
+            state.positional = argv[number:]
+            return True
     return True
 
 
@@ -108,8 +112,8 @@ def _exit(_: Machine, argv: list[str], __: State) -> Verdict:
     raise Exit(int(argv[1]) if len(argv) > 1 and re.fullmatch(r"\d{1,4}", argv[1]) else 0 if len(argv) == 1 else None)
 
 
-def _return(_: Machine, argv: list[str], __: State) -> Verdict:
-    raise Return(len(argv) < 2 or argv[1] == "0")
+def _return(machine: Machine, argv: list[str], __: State) -> Verdict:
+    raise Return(machine.status if len(argv) < 2 else argv[1] == "0")
 
 
 def _levels(argv: list[str]) -> int:

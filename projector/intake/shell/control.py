@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from projector.intake.shell.conditions import Verdict
+
 
 class Exit(Exception):
     """Is raised by ``exit``, which ends the script. ``code``: None where it is not known."""
 
     def __init__(self, code: int | None, why: str = "") -> None:
-        self.code, self.why = code, why
+        self.code, self.why, self.fine = code, why, code == 0
         super().__init__(why)
 
 
 class Return(Exception):
     """Is raised by ``return`` in a function or a sourced file. ``fine``: the status is 0."""
 
-    def __init__(self, fine: bool) -> None:
+    def __init__(self, fine: Verdict) -> None:
         self.fine = fine
         super().__init__()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from projector.dataclass import dataclass
@@ -39,8 +40,7 @@ def _list(machine: Machine, source: Source, node: Node, state: State) -> Verdict
 
 
 def pipeline(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
-    stages = named(node)
-    verdict: Verdict = True
+    stages, verdicts = named(node), list[Verdict]()
     text: str | None = machine.stdin[-1]
     for number, stage in enumerate(stages):
         last = number == len(stages) - 1
@@ -48,14 +48,15 @@ def pipeline(machine: Machine, source: Source, node: Node, state: State) -> Verd
         if not last:
             machine.captures.append([])
         try:
-            verdict = machine.statement(source, stage, state.child())
+            verdicts.append(machine.statement(source, stage, state.child()))
         except (Exit, Return) as error:
-            verdict = getattr(error, "fine", False)
+            verdicts.append(error.fine)
         finally:
             machine.stdin.pop()
             if not last:
                 text = "".join(machine.captures.pop())
-    return verdict
+    machine.piped = verdicts
+    return reduce(partial(conditions.combined, any_=False), verdicts) if "pipefail" in state.options else verdicts[-1]
 
 
 def _negated_command(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
@@ -68,7 +69,7 @@ def _subshell(machine: Machine, source: Source, node: Node, state: State) -> Ver
     except Exit as error:
         if error.why:
             raise
-        return error.code == 0
+        return error.fine
 
 
 def _compound_statement(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
@@ -177,6 +178,7 @@ def _c_style_for_statement(machine: Machine, source: Source, node: Node, state: 
 def _while_statement(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
     until = node.children[0].type == "until"
     parts = named(node)
+    endless = text_of(source, parts[0]) in ("true", ":", "false")  # only its body ends it, where a run would
     for _ in range(_MOST_LOOPS):
         verdict: Verdict = True
         for part in parts[:-1]:
@@ -187,7 +189,11 @@ def _while_statement(machine: Machine, source: Source, node: Node, state: State)
             if not machine.matters(source, parts[-1]):
                 return True
             verdict = machine.decided(verdict)
-        if not verdict or _run_body(machine, source, parts[-1], state) is None or undecided:
+        if not verdict:
+            break
+        asked = machine.asked
+        left = _run_body(machine, source, parts[-1], state) is None
+        if left or undecided or (endless and machine.asked > asked):
             break
     return True
 

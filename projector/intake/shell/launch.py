@@ -241,6 +241,19 @@ def _msrun(step: Step, _launch: Launch, way: Way) -> tuple[str, str]:
     return product(way.unknowns, step.options.get("worker_num", "8")), "msrun --worker_num"
 
 
+def _composer(step: Step, launch: Launch, way: Way) -> tuple[str, str]:
+    stated = {key.lower(): value for key, value in launch.environment.items()} | step.options
+    each = step.options.get("nproc") or stated.get("local_world_size")
+    count = stated.get("world_size") or each or visible(launch.environment, way.unknowns, "composer without --nproc")
+    return product(way.unknowns, count), "composer"  # mosaicml/composer@0231f2663e composer/cli/launcher.py
+
+
 #: How the processes are counted that a launcher starts: one that starts the program itself, or one around that.
-_INNERMOST = {"torchrun": _torchrun, "deepspeed": _deepspeed, "accelerate": _accelerate, "msrun": _msrun}
+_INNERMOST = {
+    "torchrun": _torchrun,
+    "deepspeed": _deepspeed,
+    "accelerate": _accelerate,
+    "msrun": _msrun,
+    "composer": _composer,
+}
 _AROUND = {"srun": _srun, "mpirun": _mpirun}

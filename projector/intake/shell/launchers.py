@@ -19,6 +19,7 @@ _TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch", "torch.di
 _TORCH_FLAGS = listed("torch_flags")
 _DEEPSPEED_FLAGS = listed("deepspeed_flags")
 _ACCELERATE_FLAGS = listed("accelerate_flags")
+_COMPOSER_FLAGS = frozenset(("v", "verbose", "m", "module_mode", "c", "command_mode"))
 _MPI_TWO, _MPI_NONE, _MPI_COUNT, _MPI_EACH = map(listed, ("mpi_two", "mpi_none", "mpi_count", "mpi_each"))
 #: Resource sets and tasks of each (IBM Job Step Manager, jsrun(1)); ``-c`` is their cores.
 _JSRUN = {
@@ -37,7 +38,7 @@ def starts_program(word: str) -> bool:
     """Says whether ``word`` starts a command that may train: an interpreter, a launcher, a script."""
     name = posixpath.basename(MARK.sub("", word))
     return (
-        name in ("torchrun", "deepspeed", "accelerate", "msrun", "bash", "sh", "srun", "zsh", *MPI)
+        name in ("torchrun", "deepspeed", "accelerate", "msrun", "composer", "bash", "sh", "srun", "zsh", *MPI)
         or _PYTHON.match(name) is not None
         or bool(re.search(r"\.(sh|bash|py)$", name))
     )
@@ -64,9 +65,9 @@ def launched(name: str, argv: Sequence[str]) -> tuple[Step | None, str, list[str
     if name in ("deepspeed", "ds", "deepspeed.pt"):
         options, rest = _options(argv[1:], _DEEPSPEED_FLAGS, {"H": "hostfile", "i": "include", "e": "exclude"})
         return Step("deepspeed", options), *_program(rest)
-    if name == "msrun":
-        options, rest = _options(argv[1:], frozenset(), {})
-        return Step("msrun", options), *_program(rest)
+    if name in ("msrun", "composer"):
+        options, rest = _options(argv[1:], _COMPOSER_FLAGS, {"n": "nproc"})
+        return Step(name, options), *_program(rest)
     if name == "accelerate":
         rest = list(argv[2:]) if argv[1:2] == ["launch"] else []
         options, rest = _options(rest, _ACCELERATE_FLAGS, {})

@@ -49,7 +49,9 @@ class Machine:
         self._decide = decide
         self.here = ""
         self.status: Verdict = True  # of the last statement
-        self.commands = self._depth = 0
+        self.piped: list[Verdict] = [True]  # of the last pipeline's commands
+        self.substituted: Verdict = True  # of the last $(…) since an assignment began
+        self.commands = self._depth = self.asked = 0
 
     # what expansion asks for
 
@@ -61,14 +63,16 @@ class Machine:
             content = self.files.read(path, state)
             return self._unknown_output(text) if content is None else content.rstrip("\n")
         self.captures.append([])
+        verdict: Verdict = True
         try:
-            self.run_text(text, "$(…)", state.child(), marked=True)
-        except (Exit, Return):
-            pass
+            verdict = self.run_text(text, "$(…)", state.child(), marked=True)
+        except (Exit, Return) as error:
+            verdict = error.fine
         except Unreadable:
             self.captures[-1].append(self._unknown_output(text))
         finally:
             printed = "".join(self.captures.pop())
+            self.substituted = verdict
         return self._named_by_command(printed.rstrip("\n"), text)
 
     def _named_by_command(self, printed: str, text: str) -> str:
@@ -157,6 +161,8 @@ class Machine:
         if handler is None:
             return True
         self.status = handler(self, source, node, state)
+        if handler in _SINGLE:
+            self.piped = [self.status]
         return self.status
 
     def _unreadable(self, source: Source, node: Node, state: State) -> Verdict:
@@ -274,6 +280,7 @@ class Machine:
     # conditions
 
     def decided(self, verdict: Undecided) -> bool:
+        self.asked += 1
         return self._decide(verdict) != verdict.opposite
 
     def matters(self, source: Source, node: Node) -> bool:
@@ -299,3 +306,4 @@ _HANDLERS: Mapping[str, Callable[[Machine, Source, Node, State], Verdict]] = {
     "unset_command": Machine._unset_command,
     "test_command": conditions.bracketed,
 }
+_SINGLE = frozenset((Machine._command, assignments.assign, assignments.declare, conditions.bracketed))

@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from getopt import GetoptError
+from getopt import GetoptError, getopt
 
 from projector.intake.shell import text_tools
 from projector.intake.shell.unknown import is_known, listed
@@ -122,15 +122,15 @@ def _normalised_paths(rest: list[str], _: str | None) -> str:
 
 
 def _seq(rest: list[str], _: str | None) -> str:
-    sep = "\n"
-    if rest and rest[0] == "-s":
-        sep, rest = rest[1], rest[2:]
-    numbers = [int(word) for word in rest]
+    given, rest = getopt(rest, "+s:w") if not re.match(r"-\d", rest[0]) else ([], rest)
+    options = dict(given)
+    sep, numbers = options.get("-s", "\n"), [int(word) for word in rest]
     first, step, last = {1: (1, 1, numbers[-1]), 2: (numbers[0], 1, numbers[-1])}.get(len(numbers), (0, 0, 0))
     if len(numbers) == 3:
         first, step, last = numbers
     values = range(first, last + (1 if step > 0 else -1), step)
-    return sep.join(str(value) for value in values[:5000]) + "\n"
+    width = max(map(len, rest)) if "-w" in options else 0
+    return sep.join(f"{value:0{width}d}" for value in values[:5000]) + "\n"
 
 
 def _expr(rest: list[str], _: str | None) -> str:

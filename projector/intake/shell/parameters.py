@@ -14,6 +14,7 @@ from projector.intake.shell.unknown import MARK, Unknown, Unknowns, is_known, li
 from projector.intake.shell.words import Piece
 
 if TYPE_CHECKING:
+    from projector.intake.shell.conditions import Verdict
     from projector.intake.shell.machine import Machine
 
 _INNER = re.compile(r"([A-Za-z_]\w*|\d+|[@*#?$!-])", re.DOTALL)
@@ -106,18 +107,18 @@ class Parameters:
             if number == 0:
                 return [state.script]
             return state.positional[number - 1 : number]
-        special = {"#": str(len(state.positional)), "PIPESTATUS": "0", "$": "4242", "!": "4243", "-": "hB"}
+        special = {"#": str(len(state.positional)), "$": "4242", "!": "4243", "-": "hB"}
         if name in special:
             return [special[name]]
         if name == "?":
-            status = self.machine.status
-            fine = status if isinstance(status, bool) else self.machine.decided(status)
-            return ["0" if fine else "1"]
+            return [self._status(self.machine.status)]
         if name == "PWD" and name not in state.variables:
             return [state.cwd]
         if name in ("BASH_SOURCE", "FUNCNAME"):
             return [state.script]
         value = state.variables.get(name, _BASH.get(name))
+        if name == "PIPESTATUS":
+            value = [self._status(verdict) for verdict in self.machine.piped]
         if value is None:
             return []
         if subscript in ("@", "*"):
@@ -138,6 +139,9 @@ class Parameters:
         number = int(index)
         number = number + len(items) if number < 0 else number
         return items[number : number + 1]
+
+    def _status(self, verdict: Verdict) -> str:
+        return "0" if (verdict if isinstance(verdict, bool) else self.machine.decided(verdict)) else "1"
 
     def _arithmetic(self) -> Arithmetic:
         return Arithmetic(self.number, self.machine.writer(self.state), self._merge_marks)

@@ -45,7 +45,10 @@ class Programs:
         argv = list(argv)
         if argv and self.machine.launches and not self.machine.captures and _LOST_ARGUMENT.match(argv[0]):
             raise Unreadable(
-                where, line, f"{argv[0]} as a command", "\\ at the end of the line before, and no comment there"
+                where,
+                line,
+                f"{self.machine.unknowns.shown(argv[0])} as a command",
+                "\\ at the end of the line before, and no comment there",
             )
         while argv and not self.machine.unknowns.as_shell(argv[0]):
             argv = argv[1:]
@@ -189,6 +192,7 @@ class Programs:
 
     def _cat(self, argv: list[str], state: State) -> Verdict:
         machine = self.machine
+        verdict: Verdict = True
         shown = machine.unknowns.shown(" ".join(argv))
         unknown = machine.unknowns.mark(Unknown(f"$({shown[:60]})"))
         if any(len(word) > 1 and word.startswith("-") for word in argv[1:]):  # numbers lines, shows ends, …
@@ -197,7 +201,8 @@ class Programs:
         for path in argv[1:] or ["-"]:
             text = (machine.stdin[-1] or "") if path == "-" else machine.files.read(path, state)
             machine.emit(unknown if text is None else text)
-        return True
+            verdict = Undecided(shown, files=True) if text is None else verdict
+        return verdict
 
     def _tee(self, argv: list[str], state: State) -> None:
         text = self.machine.stdin[-1] or ""

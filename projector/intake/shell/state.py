@@ -49,7 +49,9 @@ class State:
             name: value for name, value in self.variables.items() if name in self.exported and isinstance(value, str)
         }
         env |= extra or {}
-        return State(variables=env, exported=set(env), positional=list(positional), script=script, cwd=self.cwd)
+        functions = {name: body for name, body in self.functions.items() if name in self.exported}
+        exported = {*env, *functions}
+        return State(env, exported, list(positional), functions, script=script, cwd=self.cwd)
 
     def environment(self) -> dict[str, str]:
         """Returns the exported variables that hold text."""

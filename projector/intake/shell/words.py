@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from projector.intake.shell.parameters import Parameters
 
 _NAME = re.compile(r"[A-Za-z_]\w*|\d|[@*#?$!-]")
-_BRACE = re.compile(r"\{(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?\}")
+_BRACE = re.compile(r"\{(-?\d+|[a-zA-Z](?=\.\.[a-zA-Z]))\.\.(-?\d+|(?<=[a-zA-Z]\.\.)[a-zA-Z])(?:\.\.(-?\d+))?\}")
 _ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
 _MOST_FIELDS, _MOST_TEXT = 20_000, 4_000_000
 _MOST_BRACES = 12  # of one word
@@ -234,7 +234,9 @@ def braces(words: list[str]) -> list[str]:
 
 
 def _numbers(choice: re.Match[str]) -> list[str]:
-    first, last, step = int(choice[1]), int(choice[2]), abs(int(choice[3] or 1)) or 1
+    letters = choice[1].isalpha()
+    first, last = (ord(text) if letters else int(text) for text in choice.group(1, 2))
+    step = abs(int(choice[3] or 1)) or 1
     width = max(len(text) for text in choice.group(1, 2)) if re.search(r"(?<!\d)-?0\d", choice[0]) else 0
     numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
-    return [f"{number:0{width}d}" for number in numbers[:1000]]
+    return [chr(number) if letters else f"{number:0{width}d}" for number in numbers[:1000]]

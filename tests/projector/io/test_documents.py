@@ -107,6 +107,12 @@ def test_a_merge_of_what_is_no_mapping_is_a_mistake(merge: str) -> None:
     refusal(parse_yaml, f"b: &b {{x: 1}}\nc: {{<<: {merge}}}\n", "f.yaml", match=r"line 2: .*no mapping")
 
 
+def test_a_key_that_says_the_same_word_again_is_read_and_one_that_says_another_is_not() -> None:
+    assert parse_yaml("a: 1\nb: {c: x, c: x}\na: 1\n", "f.yaml") == {"a": 1, "b": {"c": "x"}}
+    for other in ("2", "'1'", "[1]", "1.0"):
+        refusal(parse_yaml, f"a: 1\nb: 2\na: {other}\n", "f.yaml", match="line 3: found 'a', expected each key once")
+
+
 def test_two_merges_in_one_mapping_are_a_key_given_twice() -> None:
     refusal(parse_yaml, "b: &b {x: 1}\nc: {<<: *b,\n  <<: *b}\n", "f.yaml", match="line 3: found '<<'")
 

@@ -170,6 +170,12 @@ def test_an_unknown_tokenizer_is_named_not_called_missing(name: str) -> None:
     assert tokenizers.UNNAMED in str(silent)
 
 
+@pytest.mark.parametrize(("args", "script", "size", "sure"), tabled("names", "vocabularies_of_arguments"))
+def test_a_patched_tokenizer_and_a_checkpoint_name_a_vocabulary(args, script: str, size: int, sure: bool) -> None:
+    found = completed(args, (script,))
+    assert (found.size, found.sure) == (size, sure)
+
+
 def test_a_vocabulary_of_ones_own_under_gpt2s_tokenizer_is_doubted() -> None:
     def asked(file: str) -> tokenizers.Vocabulary | None:
         return completed({"tokenizer_type": "GPT2BPETokenizer", "vocab_file": file, "merge_file": "merges.txt"})

@@ -169,3 +169,12 @@ A=("a b" c); x=ab; bash -c "torchrun t.py ${A[*]@Q} ${x@U} $(printf '%q ' "${A[@
 #: exit statuses
 f() { return 1; }; f; a=$?; [ 1 = 2 ]; b=$?; true; c=$?; true && false; d=$?; for i in 1; do false; done; e=$?; case a in b) ;; esac; g=$?
 if false; then :; fi; h=$?; (exit 0); i=$?; ! true; j=$?; false | true; k=$?; if [ $a -ne 0 ]; then n=2; fi; (( 0 )); torchrun t.py $? $a $b $c $d $e $g $h $i $j $k $n
+#: statuses of substitutions and pipelines
+f() { false; return; }; A=$(f); a=$?; B=$(grep -q x <<< x; false) || b=2; if C=$(f); then c=0; else c=1; fi; g() { local D=$(f); d=$?; }; g; X=$(exit 0); x=$?
+false | true; p="${PIPESTATUS[0]}${PIPESTATUS[1]}"; true; q=${PIPESTATUS[*]}; set -uo pipefail; false | true; r=$?; set +o pipefail; false | exit 0; torchrun t.py $? $a $b $c $d $x $p $q $r
+#: arguments set anew
+set -x; set 1 2; a=$2; set -a; N=8; set +a; bash -c 'torchrun t.py $N $0 $1' x $a $#
+#: functions handed on
+h() { torchrun t.py --n $1; }; export -f h; bash -c 'h 1'; bash -c 'bash -c "h 2"'
+#: counted out
+torchrun t.py $(seq -s, 0 3) $(seq -w 8 10) {x..z} {c..a..2}

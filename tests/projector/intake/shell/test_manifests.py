@@ -1,4 +1,4 @@
-"""Shell inside YAML: Kubernetes manifests, SkyPilot tasks, AzureML jobs."""
+"""Shell inside YAML: Kubernetes manifests and jobs of other submitters."""
 
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,11 @@ _KINDS = {
                             "pytorchReplicaSpecs": {"Worker": {"replicas": 2, **_pod(**_UNCOUNTED)}}}),
         8,
     ),
+    "Workflow": (_job("Workflow", {"templates": [{"name": "t", "container": _container(**_LISTED)}]}), 8),
+    "Workflow, a script": (
+        _job("Workflow", {"templates": [{"name": "t", "script": _container(command=["bash"], source=_BASH["args"][0])}]}),
+        8,
+    ),
     "RayJob": (_job("RayJob", {"entrypoint": f"torchrun --nnodes 2 --nproc_per_node 8 {_TRAINS.replace('$TP', '2')}"}), 16),
 }  # fmt: skip
 
@@ -133,18 +138,26 @@ def test_the_machine_that_a_pod_asks_for_is_the_cluster(tmp_path: Path, labels: 
     assert cluster is None or any(note.startswith(f"cluster={cluster} (") for note in loaded.assumed)
 
 
-def test_tasks_of_skypilot_and_jobs_of_azureml(tmp_path: Path) -> None:
-    run = f"torchrun --nnodes $SKYPILOT_NUM_NODES --nproc_per_node $SKYPILOT_NUM_GPUS_PER_NODE {_TRAINS}"
-    task = {"resources": {"accelerators": "H100:8"}, "num_nodes": 4, "envs": {"TP": 2}, "run": run}
-    loaded = _load(tmp_path, task)
-    assert (loaded.gpus, loaded.cluster, loaded.recipe and loaded.recipe.tp) == (32, "h100_sxm", 2)
-    counted = 'N=$(echo "$SKYPILOT_NODE_IPS" | wc -l)\n' + run.replace("$SKYPILOT_NUM_NODES", "$N")
-    assert _load(tmp_path, task | {"run": counted}).gpus == 32
-    job = {"command": f"python {_TRAINS}".replace("$TP", "${{inputs.tp}}"), "environment": "azureml:x", "inputs": {"tp": 2},
-           "resources": {"instance_count": 2, "instance_type": "Standard_ND96isr_H100_v5"},
-           "distribution": {"type": "pytorch", "process_count_per_instance": 8}}  # fmt: skip
+@pytest.mark.parametrize(("job", "gpus", "cluster"), tabled("readers", "jobs_of_submitters"))
+def test_what_a_submitter_starts_runs_on_the_gpus_it_asks_for(
+    tmp_path: Path, job: dict[str, Any], gpus: int | None, cluster: str | None
+) -> None:
+    text = yaml.safe_dump(job).replace("@TRAINS", _TRAINS)
+    if gpus is None:
+        refusal(_load, tmp_path, text, match="gpus|GPUS_PER_NODE")
+        return
+    loaded = _load(tmp_path, text)
+    assert (loaded.gpus, loaded.cluster, loaded.recipe and loaded.recipe.tp) == (gpus, cluster, 2)
+    assert cluster is None or loaded.assumed[0].startswith(f"cluster={cluster} (")
+
+
+def test_parameters_of_a_job_lie_where_its_program_looks_for_them(tmp_path: Path) -> None:
+    job, expected = tabled("readers", "job_of_composer")
     loaded = _load(tmp_path, job)
-    assert (loaded.gpus, loaded.cluster) == (16, "ND96isr_H100_v5")
+    recipe = loaded.recipe
+    assert recipe
+    found = {name: getattr(recipe, name, getattr(loaded, name, None)) for name in expected}
+    assert found == expected
 
 
 def test_a_job_of_flagscale_starts_its_program_with_the_arguments_below_it(tmp_path: Path) -> None:
