@@ -80,19 +80,15 @@ def _exit_code(report: IngestReport) -> int:
 
 
 def _ingest_long_table(args: argparse.Namespace) -> int:
-    """Ingests one table that is too long to hold in memory."""
+    """Ingests one table that is too long to hold in memory: too many rows for a document, or a screen, but their totals."""
     from harness.evidence.ingest.command import stream_table
 
-    def show(row: RowReport) -> None:
-        if not (args.summary or args.json):
-            terminal.show(map(Line, _row(row)))
-
-    ingested = stream_table(args.paths[0], args.out, args.map, show)
-    if args.json:  # too many rows for one document: their totals
-        totals = {"statuses": ingested.statuses, "refusals": ingested.refusals, "written": ingested.written}
-        as_json.write({"command": "ingest", **{name: dict(counts) for name, counts in totals.items()}})
+    ingested = stream_table(args.paths[0], args.out, args.map)
+    if args.json:
+        as_json.write({"command": "ingest", **{name: dict(counts) for name, counts in vars(ingested).items()}})
     else:
         terminal.show(map(Line, _totals(ingested.statuses, ingested.refusals, ingested.written)))
+        terminal.show(Line(f"  {count:5d}  {text}") for text, count in ingested.said.most_common(_MOST_REASONS))
     return int(not ingested.statuses["usable"])
 
 

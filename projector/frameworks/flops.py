@@ -8,6 +8,7 @@ physics: the projector's own FLOP count is in ``projector.layers``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from projector.errors import Unsupported
@@ -46,6 +47,7 @@ def formula_for(framework: str, date: str = "") -> str:
     return [name for since, name in history if since <= date][-1]
 
 
+@lru_cache(maxsize=1024)
 def flops_per_token(workload: Workload, formula: str | None = None) -> float:
     """Returns the FLOP per token of a training step, counted by ``formula`` (None: the framework's own at its date).
     Raises :class:`Unsupported` for an unknown formula, and for layers that the formula does not count."""

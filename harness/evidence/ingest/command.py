@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,13 +167,11 @@ def _strict_report(run: MeasuredRun, path: Path) -> RowReport:
     )
 
 
-def stream_table(
-    path: Path, out: Path | None, header_map: str | Path | None, told: Callable[[RowReport], None]
-) -> stream.Totals:
+def stream_table(path: Path, out: Path | None, header_map: str | Path | None) -> stream.Totals:
     """Imports one long CSV row by row (:mod:`stream`) as :func:`ingest`, in a memory that does not grow with the table."""
     known = read_import_map(Path(header_map)) if header_map else ImportMap()
     files = None if out is None else (lambda name: _output_file(name, out, known, path))
-    return stream.stream(path, known, files, told, _HEADER)
+    return stream.stream(path, known, files, _HEADER)
 
 
 def _output_file(name: str, out: Path, known: ImportMap, first: Path) -> Path:

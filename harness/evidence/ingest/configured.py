@@ -25,7 +25,7 @@ def source_of(record: Record, strip: tuple[str, ...] = ()) -> Source:
     title = _stripped(record.text("source") or record.where, strip)
     revision = re.search(r"@\s*([0-9a-f]{7,40})\b", title)
     stated = record.text("source_kind").lower()
-    kind = next((name for name, pattern in _KINDS if re.search(pattern, stated)), "table")
+    kind = next((name for name, pattern in _KINDS if stated and re.search(pattern, stated)), "table")
     return Source(
         title=title.strip(" ,;"), revision=revision[1] if revision else "", licence=record.text("licence"), kind=kind
     )
@@ -39,7 +39,7 @@ def stack_of(record: Record) -> Stack:
     if (
         name == "deepspeed"
         and "deepspeed" not in f"{text} {record.text('zero')}".lower()
-        and not integer(record.values.get("zero"))
+        and not integer(record.get("zero"))
     ):
         name = "pytorch"  # a trainer of Hugging Face runs on what it is given
         record.assume(f"framework={name} ({text}: DeepSpeed is not named)")
@@ -70,7 +70,7 @@ def _day_or_month(text: str) -> str:
 
 def _framework_of_source(record: Record) -> str:
     """Returns the framework that the source's own name tells, where no column does; else empty."""
-    slug = framework_slug(str(record.values.get("source", "")))
+    slug = framework_slug(record.text("source"))
     if slug not in frameworks.names():
         return ""
     record.assume(f"framework={slug} (named by the source)")
@@ -109,10 +109,10 @@ def _is_rack(gpu: str) -> bool:
 
 def stripped_note(record: Record, strip: tuple[str, ...]) -> str:
     """Returns the record's note without what the patterns ``strip`` match."""
-    return _stripped(record.text("note"), strip).strip()
+    return _stripped(record.text("note"), strip)
 
 
 def _stripped(text: str, strip: tuple[str, ...]) -> str:
     for pattern in strip:
         text = re.sub(pattern, "", text)
-    return re.sub(r"\s+", " ", text)
+    return " ".join(text.split())

@@ -25,11 +25,15 @@ from harness.evidence.ingest.settings import plain_key
 from harness.evidence.ingest.throughput import measured
 from harness.evidence.ingest.vocabulary import changes_nothing
 from harness.evidence.physics import judge
+from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 from projector.frameworks import flops
 from projector.hardware import catalogue
 from projector.intake import nemo_recipes
 from projector.intake.primus_bridge import recompute_of
+from projector.memo import evolve
+from projector.workload.model import Model
+from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 # The alternatives differ by 4 % (one MTP layer of DeepSeek-V3) to 33 % (recompute); printed figures by 0.5 % at most,
@@ -45,8 +49,8 @@ def settle(record: Record, workload: Workload, measured: Measured) -> Workload:
     """
     said = any(key in record.values for key in _MTP) or "mtp" in record.text("model").lower()
     mtp_open = workload.model.mtp_num_layers > 0 and not said
-    options = _open_options(workload, mtp_open)
-    proof = _closest(options, measured) if len(options) > 1 else None
+    stated = measured.tflops_per_gpu and measured.step_seconds and not any("TFLOP" in text for text in measured.derived)
+    proof = _closest(_open_options(workload, mtp_open), measured) if stated else None
     if proof is None and mtp_open:
         record.assume("mtp_num_layers=0 (not stated)")
         return replace(workload, model=replace(workload.model, mtp_num_layers=0))
@@ -69,9 +73,7 @@ def _open_options(workload: Workload, mtp_open: bool) -> list[Workload]:
 
 def _closest(options: list[Workload], measured: Measured) -> Workload | None:
     """Returns the option whose FLOP count is nearest to the printed one; None when none is near or all count the same."""
-    printed, seconds = measured.tflops_per_gpu, measured.step_seconds
-    if not printed or not seconds or any("TFLOP" in text for text in measured.derived):
-        return None
+    printed, seconds = measured.tflops_per_gpu or 0.0, measured.step_seconds or 0.0
     try:
         off = [abs(flops.tflops_per_gpu(option, seconds) / printed - 1) for option in options]
     except Unsupported:
@@ -83,6 +85,7 @@ def _closest(options: list[Workload], measured: Measured) -> Workload | None:
 _RELEASE = re.compile(r"megatron-?bridge\W*v?(\d+\.\d+)", re.IGNORECASE)
 _NEMO = re.compile(r"\bnemo\W*(?:framework\W*)?v?(?:2\.\d|2[5-9]\.\d\d)", re.IGNORECASE)  # 2, and images since 25.02
 _LESS = 0.8  # of the memory without recompute
+_MOST_CONFIGURATIONS = 1000  # of a table, kept at a time
 _MOST_PROJECTIONS = 500  # of one import: a table of any length stays bounded
 _GIB = 2.0**30
 
@@ -127,44 +130,104 @@ def _reserved_gib(workload: Workload, gpu: str) -> float | None:
         return None
 
 
-def convert_row(record: Record, index: int, known: ImportMap) -> MeasuredRun:
-    """Reads every field of a record; what stops a projection is refused on the record and becomes the run's ``problem``."""
-    run_id = record.text("id") or f"row-{index}"
-    assigned = known.assigned(run_id)
-    if assumption := assigned.pop("assumed", None):
-        record.assume(str(assumption))
-    record.values.update({**known.usual, **record.values, **assigned})
-    gpu, stack, source = gpu_of(record), stack_of(record), source_of(record, known.strip)
+@dataclass(frozen=True, kw_only=True)
+class _Configuration:
+    """What a record says beside its figures. ``told``: what reading it left on the record; ``switches``: of a record whose
+    recipe is whole, and of any other, what it states of one as well."""
+
+    gpu: str
+    stack: Stack
+    name: str
+    model: Model | None
+    recipe: Recipe | None
+    workload: Workload | None
+    size: Sizes
+    switches: Mapping[str, object]
+    gpus_per_node: int | None
+    told: Mapping[str, Any]
+
+
+def _configuration(record: Record) -> _Configuration:
+    """Reads the configuration of a record: the fields of its recipe that are not stated may be derived from its figures."""
+    gpu, stack = gpu_of(record), stack_of(record)
     model, name = architecture(record)
     words = recipe_words(record, stack, gpu)
     size = group_sizes(record, model, stack, words)
     recipe = recipe_of(record, gpu, model, size, words)
     told = {"moe_path": record.text("other.moe_path"), "phase": words.pop("phase", None)}
     switches = {key: value for key, value in told.items() if value}
-    node = gpus_per_node(record, gpu, size.gpus)
     workload = None
     if model is not None and recipe is not None and size.gpus:
         workload = Workload(
             model=model, recipe=recipe, gpus=size.gpus, framework=stack.framework, framework_date=stack.date
         )
-    figures = _figures(record, stack, workload, size, gpu)
+    return _Configuration(
+        gpu=gpu,
+        stack=stack,
+        name=name,
+        model=model,
+        recipe=recipe,
+        workload=workload,
+        size=size,
+        switches=switches if recipe else {**partial_recipe(size, words), **switches},
+        gpus_per_node=gpus_per_node(record, gpu, size.gpus),
+        told=record.told(),
+    )
+
+
+class _Configurations:
+    """The configurations of a table, each read once. What is read decides: rows with the same columns and the same values
+    in those columns that any of them was read from have one configuration."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], tuple[list[str], dict[str, _Configuration]]] = {}
+
+    def of(self, record: Record) -> _Configuration:
+        """Returns the configuration of a record, on which it leaves what reading it would have left."""
+        if len(self._known) > _MOST_CONFIGURATIONS:
+            self._known.clear()
+        columns, known = self._known.setdefault(tuple(record.values), ([], {}))
+        before = repr((record.unread, record.assumed))
+        found = known.get(f"{before}{[record.values[column] for column in columns]}")
+        if found is not None:
+            record.tell(found.told)
+            return found
+        found = _configuration(record)
+        if (more := set(found.told["used"]) - set(columns)) or len(known) > _MOST_CONFIGURATIONS:
+            columns += sorted(more)
+            known.clear()
+        known[f"{before}{[record.values[column] for column in columns]}"] = found
+        return found
+
+
+def _convert_row(record: Record, index: int, known: ImportMap, configurations: _Configurations) -> MeasuredRun:
+    """Reads every field of a record; what stops a projection is refused on the record and becomes the run's ``problem``."""
+    run_id = one_line(record.values.get("id", "")) or f"row-{index}"
+    assigned = known.assigned(run_id)
+    if assumption := assigned.pop("assumed", None):
+        record.assume(str(assumption))
+    record.values.update({**known.usual, **record.values, **assigned})
+    read = configurations.of(record)
+    model, recipe, workload = read.model, read.recipe, read.workload
+    record.used.add("id")
+    figures = _figures(record, read)
     if workload is not None:
-        workload = _complete(record, settle(record, workload, figures), figures, gpu)
+        workload = _complete(record, settle(record, workload, figures), figures, read.gpu)
         model, recipe = workload.model, workload.recipe
     run = MeasuredRun(
         id=run_id,
-        source=source,
-        gpu=gpu,
-        gpus=size.gpus or 0,
-        stack=stack,
+        source=source_of(record, known.strip),
+        gpu=read.gpu,
+        gpus=read.size.gpus or 0,
+        stack=read.stack,
         model=model,
         recipe=recipe,
         measured=figures,
-        model_name=name,
-        gpus_per_node=node,
+        model_name=read.name,
+        gpus_per_node=read.gpus_per_node,
         cluster=record.text("cluster") or None,
         group=record.text("group"),
-        switches=switches if recipe else {**partial_recipe(size, words), **switches},
+        switches=read.switches,
         assumed=tuple(record.assumed),
         doubt=record.text("doubt") or known.doubt(run_id),
         notes=stripped_note(record, known.strip),
@@ -185,10 +248,11 @@ def _checked(record: Record, run: MeasuredRun) -> MeasuredRun:
         record.refuse(reason)
     record.doubts += judgement.doubts
     unread = tuple(f"{plain_key(key)}: {words.replace(';', ',')}" for key, words in unread_of(record).items())
-    return replace(run, problem="; ".join(record.refused), unread=unread)
+    return evolve(run, problem="; ".join(record.refused), unread=unread)
 
 
-def _figures(record: Record, stack: Stack, workload: Workload | None, size: Sizes, gpu: str) -> Measured:
+def _figures(record: Record, read: _Configuration) -> Measured:
+    size, workload = read.size, read.workload
     tokens = size.global_batch_size * size.seq_length if size.global_batch_size and size.seq_length else None
 
     def invert(tflops: float) -> tuple[float, str] | None:
@@ -202,8 +266,8 @@ def _figures(record: Record, stack: Stack, workload: Workload | None, size: Size
             return None
         return flops.step_seconds(workload, tflops, formula), formula
 
-    _take_memory_of_gpu(record, gpu)
-    return measured(record, size.gpus, tokens, stack.framework, invert)
+    _take_memory_of_gpu(record, read.gpu)
+    return measured(record, size.gpus, tokens, read.stack.framework, invert)
 
 
 def _take_memory_of_gpu(record: Record, gpu: str) -> None:
@@ -267,8 +331,9 @@ def gathered(pairs: Iterable[tuple[MeasuredRun, Record]], where: str) -> Convert
 
 def converted(records: Iterable[Record], known: ImportMap) -> Iterator[tuple[MeasuredRun, Record]]:
     """Yields each record with its run, one after the other."""
+    configurations = _Configurations()
     for index, record in enumerate(records):
-        yield convert_row(record, index, known), record
+        yield _convert_row(record, index, known, configurations), record
 
 
 def report_of(run: MeasuredRun, record: Record) -> RowReport:

@@ -88,7 +88,7 @@ def _layer_ids(text: str) -> tuple[int, ...]:
 def group_sizes(record: Record, model: Model | None, stack: Stack, words: dict[str, object]) -> Sizes:
     hint = words.pop("vpp", None)
     layout = words.get("pipeline_model_parallel_layout")
-    pp = integer(record.values.get("pp"))
+    pp = integer(record.get("pp"))
     if hint is None and isinstance(layout, str) and pp and "|" in layout:
         # Chunks of a Megatron layout string, repetitions ``(…|)*14`` written out
         text = layout
@@ -96,7 +96,7 @@ def group_sizes(record: Record, model: Model | None, stack: Stack, words: dict[s
             text = text[: match.start()] + match[1] * int(match[2]) + text[match.end() :]
         chunks = text.rstrip("|").count("|") + 1
         hint = chunks // pp if chunks % pp == 0 else None
-        stated = integer(record.values.get("vpp"))
+        stated = integer(record.get("vpp"))
         if hint and stated and stated != hint:
             record.doubts.append(f"vpp={stated}, but the layout has {chunks} chunks: {hint} a stage; layout dropped")
             words.pop("pipeline_model_parallel_layout")

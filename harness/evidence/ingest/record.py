@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from harness.evidence.csvcell import plain
 from projector.intake.dialect import words
@@ -44,6 +46,8 @@ _EMPTY = {"", "-", "—", "n/a", "na", "nan", "null", "unknown", "not stated", "
 # Keys whose text ``none`` says something: no sharding, no recompute, no pipeline. A framework argument's does too.
 _NONE_MEANS = {"zero", "recompute", "schedule"}
 _LARGEST = 1e18  # beyond any count, size or rate of training: nonsense
+#: Attributes of a record that reading fills.
+_LEFT = ("used", "mapped", "assumed", "refused", "doubts", "unread")
 _NESTED = ("args", "config_exports", "env")
 # What a unit behind a number multiplies it by, per key. A sequence of 8k tokens is 8192 long, a rate of 9k is 9000.
 _THOUSANDS = {"k": 1e3, "m": 1e6}
@@ -121,6 +125,17 @@ def _without_unit(value: object, key: str) -> object:
     return value if factor is None or plain is None else plain * factor
 
 
+@lru_cache(maxsize=4096)
+def _stated(key: str, text: str) -> tuple[str, str] | None:
+    """Returns key and text of a cell that states something: where memory stands, that there was not enough is the status."""
+    word = text.strip().lower()
+    says_none = key in _NONE_MEANS or key.startswith("other.")
+    if word in _EMPTY or (word == "none" and not says_none):
+        return None
+    failed = key.startswith("metrics.") and _NO_MEMORY.fullmatch(word)
+    return ("metrics.status", "out-of-memory") if failed else (key, text)
+
+
 def _misfit_text(value: object, key: str, what: str) -> str:
     if isinstance(value, str) and _NUMBER.fullmatch(text := _THOUSANDS_APART.sub("", value.strip())):
         value = float(text)
@@ -157,9 +172,18 @@ class Record:
         record = cls.__new__(cls)
         record._reset(where)
         for key, cell in zip(keys, cells, strict=False):
-            if cell:
-                record._set(key, plain(cell))
+            if cell and (stated := _stated(key, plain(cell))) is not None:
+                record._put(*stated)
         return record
+
+    def told(self) -> dict[str, Any]:
+        """Returns copies of what reading has left on this record, by attribute."""
+        return {name: getattr(self, name).copy() for name in _LEFT}
+
+    def tell(self, told: Mapping[str, Any]) -> None:
+        """Takes what reading has left on a record of the same values."""
+        for name, left in told.items():
+            setattr(self, name, left.copy())
 
     def _add(self, key: str, value: object) -> None:
         head, _, rest = key.partition(".")
@@ -175,13 +199,13 @@ class Record:
             self._set(key if rest else section(key), value)
 
     def _set(self, key: str, value: object) -> None:
-        word = value.strip().lower() if isinstance(value, str) else None
-        says_none = key in _NONE_MEANS or key.startswith("other.")
-        if value is None or word in _EMPTY or (word == "none" and not says_none):
-            return
-        if word and key.startswith("metrics.") and _NO_MEMORY.fullmatch(word):
-            key, value = "metrics.status", "out-of-memory"
-        if str(self.values.setdefault(key, value)) != str(value):
+        stated = _stated(key, value) if isinstance(value, str) else (key, value)
+        if value is not None and stated is not None:
+            self._put(*stated)
+
+    def _put(self, key: str, value: object) -> None:
+        before = self.values.setdefault(key, value)
+        if before is not value and str(before) != str(value):
             self.leave(key, value)
 
     def get(self, *keys: str) -> object | None:

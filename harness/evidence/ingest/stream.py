@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
@@ -31,21 +32,30 @@ _LONG = 16 * 2**20  # bytes above which it is not held with others either
 _CHUNK = 2**20
 _MOST_REASONS = 1000  # different reasons that are counted apart
 _MODE = 0o644
+_FIGURE = re.compile(r"\d[\d.,]*")
 
 
 @dataclass
 class Totals:
-    """Rows by status, and how many each reason stops (reasons beyond the first thousand together)."""
+    """Rows by status, how many each reason stops, and of how many each thing is ``said``: what is assumed, the keys that
+    nothing reads, doubts without their figures (beyond the first thousand of a kind together)."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     refusals: Counter[str] = field(default_factory=Counter)
+    said: Counter[str] = field(default_factory=Counter)
     written: dict[str, int] = field(default_factory=dict)
 
     def add(self, row: RowReport) -> None:
         self.statuses[row.status] += 1
-        for reason in row.refused:
-            known = reason in self.refusals or len(self.refusals) < _MOST_REASONS
-            self.refusals[reason if known else "other reasons"] += 1
+        _count(self.refusals, row.refused)
+        _count(self.said, (f"assumed: {text}" for text in row.assumed))
+        _count(self.said, (f"unread: {text.partition(': ')[0]}" for text in row.unread))
+        _count(self.said, (f"doubtful: {_FIGURE.sub('…', text)}" for text in row.doubts))
+
+
+def _count(counts: Counter[str], texts: Iterable[str]) -> None:
+    for text in texts:
+        counts[text if text in counts or len(counts) < _MOST_REASONS else "other reasons"] += 1
 
 
 def is_long(path: Path, most: int | None = None) -> bool:
@@ -75,11 +85,9 @@ def refuse_long(path: Path) -> None:
         raise InputError([Problem(str(path), "", f"a table of more than {_LONG >> 20} MiB", f"{expected}, or {alone}")])
 
 
-def stream(
-    path: Path, known: ImportMap, files: Callable[[str], Path] | None, told: Callable[[RowReport], None], header: str
-) -> Totals:
-    """Converts a CSV; ``told`` gets the report of each row. ``files``: where the run of an id is written, None for nowhere;
-    ``header``: the first line of each file.
+def stream(path: Path, known: ImportMap, files: Callable[[str], Path] | None, header: str) -> Totals:
+    """Converts a CSV. ``files``: where the run of an id is written, None for nowhere; ``header``: the first line of each
+    file.
 
     Raises :class:`InputError` with the mistakes of the table; then nothing is written.
     """
@@ -90,9 +98,7 @@ def stream(
     with _whole_outputs(header) as output:
         for run, record in converted(table.records(), known):
             run = groups.with_switches(run, record)
-            row = report_of(run, record)
-            totals.add(row)
-            told(row)
+            totals.add(report_of(run, record))
             if files is not None:
                 output.write(files(run.id), run)
         totals.written = output.counts()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from statistics import fmean, stdev
 
 from harness.contracts.runs import Measured
 from harness.evidence.agreement import AGREE, both, contradiction
 from harness.evidence.ingest.record import Record, number
 
+_NO_MEMORY = re.compile(r"oom\b|out[- ]of[- ]memory", re.IGNORECASE)
 _PERCENT_OF = re.compile(r"(?:metrics|other)\.memory_pct_of_(\d+)")
 
 
@@ -17,9 +19,8 @@ def out_of_memory(record: Record) -> bool:
     """Returns whether the source says that the run failed for lack of memory."""
     if record.get("other.oom_alloc_gib") is not None:
         return True
-    result = record.text("other.result", "metrics.status")
-    note = str(record.values.get("note", ""))
-    return bool(re.match(r"oom\b|out[- ]of[- ]memory", result, re.I) or re.match(r"oom\b|out of memory", note, re.I))
+    texts = record.text("other.result", "metrics.status"), str(record.values.get("note", ""))
+    return any(map(_NO_MEMORY.match, texts))
 
 
 def measured(
@@ -38,7 +39,9 @@ def measured(
     if out_of_memory(record):
         asked = re.match(r"\d+(?:\.\d+)?(?=$| ?GiB)", record.text("other.oom_alloc_gib"))
         return Measured(status="out-of-memory", failed_allocation_gib=float(asked[0]) if asked else None)
-    step, tgs, derived = _stated_rates(record, gpus)
+    rates = {name: value for name in _RATES if (value := record.number(f"metrics.{name}")) is not None}
+    seq = record.integer("seq_length")
+    step, tgs, derived = _stated_rates(record, rates, gpus, seq)
     if step is None and tgs is None and tflops and (inverted := from_tflops(tflops)):
         step = inverted[0]
         derived.append(f"step_seconds from TFLOP/s ({inverted[1]})")
@@ -46,7 +49,9 @@ def measured(
         step, tgs, how = both(step, tgs, tokens / gpus)
         derived += [how] if how else []
     if step is None and tgs is None:
-        record.refuse("no throughput stated" if not tflops else "only TFLOP/s, configuration too incomplete to invert")
+        alone = [word for name, word in _OF_ALL.items() if rates.get(name)] + (["TFLOP/s"] if tflops else [])
+        why = f"only {' and '.join(alone)}, configuration too incomplete to invert"
+        record.refuse(why if alone else "no throughput stated")
     if step and tgs and gpus and tokens:
         if words := contradiction(step, tgs, gpus, tokens):
             record.refuse(words)
@@ -54,7 +59,8 @@ def measured(
     samples = record.integer("metrics.samples")
     if samples is None:
         samples = record.integer("other.step_count_in_log", "other.iterations")
-    record.doubts += _disagreements(record, step, tgs, gpus)
+    if gpus:
+        record.doubts += _disagreements(record, rates, step, tgs, (seq or 0) / gpus, gpus)
     return Measured(
         step_seconds=step,
         tgs=tgs,
@@ -69,19 +75,22 @@ def measured(
     )
 
 
-def _stated_rates(record: Record, gpus: int | None) -> tuple[float | None, float | None, list[str]]:
+#: Rates of all GPUs together, in words.
+_OF_ALL = {"tokens_per_s": "tokens/s of all GPUs", "samples_per_s": "samples/s"}
+_RATES = ("iteration_ms", "step_seconds", "steps_per_s", "tokens_per_s_per_gpu", *_OF_ALL)
+
+
+def _stated_rates(
+    record: Record, rates: Mapping[str, float], gpus: int | None, seq: int | None
+) -> tuple[float | None, float | None, list[str]]:
     """Returns step seconds and TGS as stated, in whichever of their units; what the notes call derived stays listed."""
     derived: list[str] = []
-    ms, seconds = record.number("metrics.iteration_ms"), record.number("metrics.step_seconds")
-    per_second = record.number("metrics.steps_per_s")
-    step = seconds if seconds else ms / 1000 if ms else 1 / per_second if per_second else None
-    tgs = record.number("metrics.tokens_per_s_per_gpu")
-    total = record.number("metrics.tokens_per_s")
+    ms, per_second, total, samples = map(rates.get, ("iteration_ms", "steps_per_s", *_OF_ALL))
+    step = rates.get("step_seconds") or (ms / 1000 if ms else 1 / per_second if per_second else None)
+    tgs = rates.get("tokens_per_s_per_gpu")
     if tgs is None and total and gpus:
         tgs = total / gpus
         derived.append("tgs from tokens_per_s / gpus")
-    samples = record.number("metrics.samples_per_s")
-    seq = record.integer("seq_length")
     if step is None and tgs is None and samples and gpus and seq:
         tgs = samples * seq / gpus
         derived.append("tgs from samples_per_s")
@@ -89,24 +98,26 @@ def _stated_rates(record: Record, gpus: int | None) -> tuple[float | None, float
         if value is not None and value <= 0:
             record.refuse(f"{name} = {value} is not positive")
     note = str(record.values.get("note", "")).lower()
-    if re.search(r"iteration_ms derived", note):
+    if "iteration_ms derived" in note:
         derived.append("step_seconds from tgs (by the source's reader)")
     if re.search(r"tokens(_per_s_per_gpu|/s/gpu)?\b[^.;]*\bderived", note):
         derived.append("tgs from step_seconds (by the source's reader)")
     return (step if step and step > 0 else None), (tgs if tgs and tgs > 0 else None), derived
 
 
-def _disagreements(record: Record, step: float | None, tgs: float | None, gpus: int | None) -> Iterator[str]:
-    """Yields the figures of a record that say another step time, or another rate, than the one that counts."""
-    seq, per_second = record.integer("seq_length") or 0, record.number("metrics.steps_per_s")
+def _disagreements(
+    record: Record, rates: Mapping[str, float], step: float | None, tgs: float | None, sample: float, gpus: int
+) -> Iterator[str]:
+    """Yields the rates of a record that say another step time, or another TGS, than the one that counts. ``sample``: the
+    tokens of one sample for each GPU."""
     said = (
-        ("iteration_ms", step, (record.number("metrics.iteration_ms") or 0) / 1000),
-        ("steps_per_s", step, 1 / per_second if per_second else 0),
-        ("tokens_per_s", tgs, (record.number("metrics.tokens_per_s") or 0) / (gpus or 1)),
-        ("samples_per_s", tgs, (record.number("metrics.samples_per_s") or 0) * seq / (gpus or 1)),
+        ("iteration_ms", step, rates.get("iteration_ms", 0) / 1000),
+        ("steps_per_s", step, 1 / (rates.get("steps_per_s") or math.inf)),
+        ("tokens_per_s", tgs, rates.get("tokens_per_s", 0) / gpus),
+        ("samples_per_s", tgs, rates.get("samples_per_s", 0) * sample),
     )
     for name, counts, value in said:
-        if gpus and counts and value > 0 and abs(value / counts - 1) > AGREE:
+        if counts and value > 0 and abs(value / counts - 1) > AGREE:
             stated = record.text(f"metrics.{name}")
             yield f"{name} = {stated} is {value / counts:.3g} times what the row's other figures give"
 

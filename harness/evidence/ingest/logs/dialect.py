@@ -62,6 +62,8 @@ _MACROS = {
     "configuration": CONFIGURATION.pattern,
 }
 _MACRO = re.compile(rf"\$({'|'.join((*_MACROS, 'words'))})")
+#: A word that a pattern begins with: found by its letters first, and then by what stands before, it costs a fifth.
+_WORD_FIRST = re.compile(r"^\\b(\w{2,40}:)(?![?*+{])")
 _NOTHING = re.compile(r"(?!)")
 
 Patterns = Mapping[str, re.Pattern[str]]
@@ -128,7 +130,8 @@ class Dialect:
     def compiled(self, pattern: str) -> re.Pattern[str]:
         """Compiles ``pattern`` with its macros expanded; an empty one never matches."""
         macros = {**_MACROS, "words": one_of(self.known)}
-        return re.compile(_MACRO.sub(lambda match: macros[match[1]], pattern)) if pattern else _NOTHING
+        led = _WORD_FIRST.sub(r"\1(?<=\\b\1)", pattern, count=1)
+        return re.compile(_MACRO.sub(lambda match: macros[match[1]], led)) if pattern else _NOTHING
 
     def weigh(self, line: str) -> int:
         """Returns 0 for a line of another dialect, 1 for a line of this one, 2 (:data:`STEP`) for a step."""

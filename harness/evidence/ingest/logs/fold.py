@@ -120,6 +120,7 @@ class _Builder:
         self.record = Logged()
         self.clock = clock
         self._columns: dict[str, array[Any]] = {name: array(np.dtype(kind).char) for name, kind in COLUMNS.items()}
+        self._appends = [column.append for column in self._columns.values()]
         self._pending = 0
         self._start, self._conf = 0, -1
         self._fresh = True
@@ -148,11 +149,20 @@ class _Builder:
             self._pending |= columns["flags"][-1] & ~SKIPPED  # flags of events before the first print stay
             for column in columns.values():  # the last print of a step counts
                 column.pop()
-        figures = (_NOTHING if figure is None else figure for figure in (step.tokens_per_s, step.tflops, step.loss))
-        flags = self._pending | (SKIPPED if step.skipped else 0)
-        row = (step.iteration, value, *figures, batch if batch < 2**31 else 0, flags, self._start, self._conf)
-        for column, entry in zip(columns.values(), (*row, self.clock(step.line)), strict=True):
-            column.append(entry)
+        row = (
+            step.iteration,
+            value,
+            _NOTHING if step.tokens_per_s is None else step.tokens_per_s,
+            _NOTHING if step.tflops is None else step.tflops,
+            _NOTHING if step.loss is None else step.loss,
+            batch if batch < 2**31 else 0,
+            self._pending | (SKIPPED if step.skipped else 0),
+            self._start,
+            self._conf,
+            self.clock(step.line),
+        )
+        for append, entry in zip(self._appends, row, strict=True):
+            append(entry)
         self._pending = 0
         self._fresh = False
         self._mean = step.mean
@@ -173,8 +183,8 @@ class _Builder:
     def _memory(self, kind: str, gib: float) -> None:
         """Keeps memory peaks by argument dump: a start under other arguments has its own."""
         if 0 < gib < 1e6:
-            at = self._conf, self._start
-            self._used[at] = _largest((self._used.get(at, {}), {kind: gib}))
+            peaks = self._used.setdefault((self._conf, self._start), {})
+            peaks[kind] = max(peaks.get(kind, 0.0), gib)
 
     def _check_order(self, iteration: int) -> None:
         """Begins a new start where a step number falls far behind the highest."""

@@ -178,10 +178,11 @@ def flat(config: Any) -> Mapping[str, object]:
 
 NAME = "torchtitan"
 
-_STEP = re.compile(r"(?<!validate )\bstep:\s{0,9}([0-9]{1,15})\s")  # a validation has a rate, too
-_RATE = re.compile(rf"\b[tw]ps:\s{{0,9}}{NUMBER}(?=\s{{1,9}}\S)")
-_TFLOPS = re.compile(rf"\btflops:\s{{0,9}}{NUMBER}")
-_MEMORY = re.compile(rf"\bmemory:\s{{0,9}}{NUMBER}GiB\(")
+# A pattern that begins with its text is found several times as fast as one that looks behind first.
+_STEP = re.compile(r"step:(?<!\wstep:)(?<!validate step:)\s{0,9}([0-9]{1,15})\s")  # a validation has a rate, too
+_RATE = re.compile(rf"ps:(?<=\b[tw]ps:)\s{{0,9}}{NUMBER}(?=\s{{1,9}}\S)")
+_TFLOPS = re.compile(rf"tflops:(?<!\wtflops:)\s{{0,9}}{NUMBER}")
+_MEMORY = re.compile(rf"memory:(?<!\wmemory:)\s{{0,9}}{NUMBER}GiB\(")
 _MESH = re.compile(r"device mesh with parallelism: (.{0,200})")
 _DEGREE = re.compile(r"\b(pp|dp_replicate|dp_shard|cp|tp|ep|etp)=(\d{1,7})")
 _STARTS = re.compile(
