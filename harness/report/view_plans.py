@@ -67,6 +67,6 @@ def _failures(rows: Sequence[Held]) -> list[tuple[object, ...]]:
             counted: tuple[object, ...] = (None,) * 4
             if run.interruptions is not None and run.total.interruptions is not None:
                 least, expected, most = run.interruptions
-                counted = (run.total.interruptions[0], expected, least, most)
+                counted = (run.total.interruptions.count, expected, least, most)
             lines.append((run.total.id, run.total.gpus, run.total.goodput, middle, low, high, *counted))
     return lines
