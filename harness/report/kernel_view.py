@@ -27,6 +27,7 @@ from harness.kernels.score import (
 )
 from harness.kernels.table_coverage import SuiteShare
 from harness.report import markdown, spec
+from harness.report.said import said
 from harness.report.spec import tabled, yes_no
 from harness.report.table import NONE, Report, Table, percent, ratio
 from projector.dataclass import dataclass
@@ -134,26 +135,12 @@ def _lines(score: Score, loaded: Loaded) -> list[str]:
     gpus = len({row.gpu for row in score.rows})
     lines = [f"{len(score.rows)} rows of {gpus} GPUs modelled, {len(loaded.skipped)} left out"]
     new = of_new_weights(score, range(len(score.rows)))
-    if new is not None:
-        lines.append(
-            f"A GEMM of a new (n, k) is off by {percent(new.mape)} (median {percent(new.median)}, p90 {percent(new.p90)}): "
-            f"{new.n} weights, each counted once, none seen by the fit that judges it"
-        )
+    lines += said("kernels_new_weights", new) if new is not None else []
     lines += _new_gpu(score)
-    unseen = ~score.seen
-    if unseen.any():
-        shipped = errors(score.error("shipped")[unseen & score.large])
-        if shipped is not None:
-            lines.append(
-                f"{int(unseen.sum())} rows come from sources that no shipped constant was fitted on, so the shipped column "
-                f"is held out for them: MAPE {percent(shipped.mape)}, median {percent(shipped.median)} "
-                f"over {shipped.n} training shapes"
-            )
-    if score.seen.any():
-        lines.append(
-            f"{int(score.seen.sum())} rows come from sources that the shipped constants were fitted on: their shipped "
-            "column is in-sample, read the held-out one"
-        )
+    shipped = errors(score.error("shipped")[~score.seen & score.large])
+    if shipped is not None:
+        lines += said("kernels_unseen", {"rows": int((~score.seen).sum()), "of": shipped})
+    lines += said("kernels_seen", {"rows": int(score.seen.sum())}) if score.seen.any() else []
     for word, meaning in (("general", "the general ones of its type"), ("prior", "priors, fitted on nothing")):
         names = sorted(
             {r.measured.family for r, c in zip(score.rows, score.constants, strict=True) if c == word} - {""}

@@ -10,6 +10,7 @@ from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.evaluation.speed import Speed
 from harness.report import view, view_causes, view_posterior, view_ranking
+from harness.report.said import said
 from harness.report.spec import GOAL, SPECS, table, tabled, values, yes_no
 from harness.report.table import NONE, Report, Table, main_columns, number, percent
 from harness.score import accuracy
@@ -88,10 +89,8 @@ def _heaviest(of: Figures) -> str:
     means = sizes.mean()
     at = int(means.to_numpy().argmax())
     named = " × ".join(part or NONE for part in means.index.tolist()[at])
-    return (
-        f" Of the held-out macro figure, {100 * means.iloc[at] / len(means):.1f} points are one of its {len(means)} cells:"
-        f" {named}, {percent(means.iloc[at])} over {sizes.size().iloc[at]} rows."
-    )
+    item = {"points": 100 * means.iloc[at] / len(means), "cells": len(means), "named": named, "error": means.iloc[at]}
+    return " " + said("heaviest", {**item, "rows": sizes.size().iloc[at]})[0]
 
 
 def _covered(of: Figures) -> tuple[str, str, str, str]:

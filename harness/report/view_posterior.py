@@ -9,11 +9,11 @@ from typing import Any
 
 from harness.calibrate import weights
 from harness.calibrate.held_out import JudgedRow, Judgement
+from harness.report.said import said
 from harness.report.spec import tabled
-from harness.report.table import Table, percent
+from harness.report.table import Table
 from projector import frameworks
 from projector.hardware import catalogue
-from projector.io.table import factor
 from projector.posterior import LEVEL, Posterior, cause
 
 
@@ -69,12 +69,7 @@ def headline(unseen: Sequence[JudgedRow]) -> str:
     rows = [row for row in unseen if not row.own]
     if not rows:
         return "No first looks."
-    of = _line("", rows)
-    return (
-        f"Of {of['n']} runs of {of['sources']} sources that nobody had seen, half are within {percent(of['median'])} of what"
-        f" is measured, {percent(of['macro'])} off on average over sources; {percent(of['inside'], 0)} lie inside their 90 %"
-        f" interval, which at the median reaches {factor(of['reaches'])} to either side."
-    )
+    return said("unseen", _line("", rows))[0]
 
 
 def score(rows: Sequence[JudgedRow]) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from harness.report.said import said
 from harness.report.spec import tabled
-from harness.report.table import Report, Table, signed
+from harness.report.table import Report, Table
 from harness.score.run_verdict import NORMAL, SLOW, RunVerdict
 from projector.card import PARTS
 from projector.io.table import significant
@@ -40,12 +41,8 @@ def verdict(each: RunVerdict) -> str:
     """Returns a verdict such as ``Slow: 2.05 times the expected step, …``."""
     if each.found is None:
         return f"Cannot be judged: {each.refused}"
-    step = each.found
-    text = (
-        f"{each.verdict.capitalize()}: {significant(each.seconds)} s a step measured, {significant(step.middle)} s "
-        f"expected (90 % {significant(step.low)} to {significant(step.high)} s), {each.ratio:.2f} times the expected step"
-    )
-    return text if each.verdict == NORMAL else f"{text}; most likely because of {_because(each)}"
+    word, because = each.verdict.capitalize(), _because(each) if each.verdict != NORMAL else ""
+    return "".join(said("judged", {"run": each, "word": word, "because": because}))
 
 
 def _because(run: RunVerdict) -> str:
@@ -102,11 +99,14 @@ def _memory(judged: RunVerdict) -> str:
     if measured.peak_memory_gib is None:
         return ""
     projected = memory_gib(judged.made, judged.made.cluster, measured)
-    return (
-        f" Peak memory ({measured.memory_kind or 'as the log counts it'}): {measured.peak_memory_gib:.2f} GiB measured, "
-        f"{projected:.2f} GiB projected ({signed(projected / measured.peak_memory_gib - 1.0)}), of "
-        f"{judged.made.memory.usable / GIB:.2f} GiB usable."
-    )
+    item = {
+        "kind": measured.memory_kind or "as the log counts it",
+        "measured": measured.peak_memory_gib,
+        "projected": projected,
+        "error": projected / measured.peak_memory_gib - 1.0,
+        "usable": judged.made.memory.usable / GIB,
+    }
+    return " " + said("judged_memory", item)[0]
 
 
 def badge(every: Sequence[RunVerdict]) -> dict[str, object]:
