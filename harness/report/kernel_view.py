@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from harness.kernels.score import (
     of_new_weights,
     skipped,
 )
-from harness.kernels.table_coverage import SuiteShare
+from harness.kernels.table_coverage import Share
 from harness.report import markdown, spec
 from harness.report.said import said
 from harness.report.spec import tabled, yes_no
@@ -246,8 +247,12 @@ def nothing(loaded: Loaded) -> Report:
     return Report(title="Kernel models against measured kernels", lines=(line,), tables=(_skipped(loaded),))
 
 
-def unmeasured(found: Sequence[SuiteShare]) -> Table:
-    """Returns the share of each suite's step time that no measured kernel table covers."""
+def unmeasured(found: Iterable[tuple[str, str, Sequence[Share]]]) -> Table:
+    """Returns the mean share of the step time of each suite's runs on a GPU that no measured kernel table covers."""
     kinds = ("gemm", "groupedgemm", "attention", "stream")
-    shares = ((suite, (suite.by_kind.get(kind, 0.0) for kind in kinds)) for suite in found)
-    return tabled("without_table", [(s.suite, s.gpu, s.runs, s.measured, s.unmeasured, *of) for s, of in shares])
+    lines = []
+    for suite, gpu, of_runs in found:
+        by_kind = [fmean(share.by_kind.get(kind, 0.0) for share in of_runs) for kind in kinds]
+        whole = (fmean(share.measured for share in of_runs), fmean(share.unmeasured for share in of_runs))
+        lines.append((suite, gpu, len(of_runs), *whole, *by_kind))
+    return tabled("without_table", lines)
