@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from harness.contracts.runs import MISSING_MODEL, REQUIRED, Measured, MeasuredRu
 from harness.disk_cache import CachedValues
 from harness.evidence import physics
 from harness.evidence.agreement import both
-from projector.errors import NO_FILE, Problem, collecting_into, nearest, raise_all
+from projector.errors import Problem, collecting_into, nearest, raise_all
 from projector.hardware import catalogue, user_files
 from projector.io.documents import parse_yaml
 from projector.io.files import read_text
@@ -35,20 +35,15 @@ _MEMORY = ("allocated", "reserved", "device")
 
 def read(path: str | Path, *, lenient: bool = False) -> list[MeasuredRun]:
     """Reads the runs of one file, or of every ``*.yaml`` of a folder. Raises :class:`InputError` with all mistakes found.
-
     ``lenient``: a run whose model the zoo does not have is read, with that as its ``problem`` (:data:`MISSING_MODEL`).
     """
-    return read_all([path], lenient=lenient)
-
-
-def read_all(paths: Iterable[str | Path], *, lenient: bool = False) -> list[MeasuredRun]:
-    """Reads runs of several files and folders, in order. Raises :class:`InputError` with all mistakes, repeated ids too."""
+    files = sorted(Path(path).glob("*.yaml")) if Path(path).is_dir() else [Path(path)]
     runs: list[MeasuredRun] = []
     problems: list[Problem] = []
-    for path in _files(paths, problems):
+    for file in files:
         with collecting_into(problems):
-            text = read_text(path, "a readable YAML file")
-            runs += known if (known := remembered(text)) is not None else _parsed(text, str(path), lenient)
+            text = read_text(file, "a readable YAML file")
+            runs += known if (known := remembered(text)) is not None else _parsed(text, str(file), lenient)
     raise_all([*problems, *_duplicate_ids(runs, "")])
     return runs
 
@@ -70,21 +65,6 @@ def remember(text: str, runs: Sequence[MeasuredRun]) -> None:
     """Keeps the runs read from ``text`` for :func:`remembered`, unless the file names hardware files, which may change."""
     if not any(catalogue.is_path(name) for run in runs for name in (run.gpu, run.cluster) if name):
         _SHELF.keep(text, list(runs))
-
-
-def _files(paths: Iterable[str | Path], problems: list[Problem]) -> list[Path]:
-    files: list[Path] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            inside = sorted(path.glob("*.yaml"))
-            if not inside:
-                problems.append(Problem(str(path), "", "no *.yaml", "a folder with measured runs"))
-            files += inside
-        elif path.is_file():
-            files.append(path)
-        else:
-            problems.append(Problem(str(path), "", NO_FILE, "a file or folder of measured runs"))
-    return files
 
 
 def is_strict(data: object) -> bool:
