@@ -182,14 +182,14 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
 _FIELD = re.compile(r"{([\w.]+):?([^}]*)}")
 
 
-def filled(words: str, item: Any) -> str:
+def filled(words: str, item: Any, formats: Mapping[str, Callable[[Any], str]] = SHOWN) -> str:
     """Returns ``words`` with what :func:`at` finds in an item in place of each path in braces: ``{held.mape:percent}`` in a
-    format of :data:`SHOWN`, ``{rows:many run}`` with a noun, ``{rows:,}`` in one of Python; a dash for None."""
+    format of ``formats``, ``{rows:many run}`` with a noun, ``{rows:,}`` in one of Python; a dash for None."""
 
     def shown(field: re.Match[str]) -> str:
         value, form = at(item, field[1]), field[2]
         if form.startswith("many "):
             return f"{value} {form.removeprefix('many ')}{'' if value == 1 else 's'}"
-        return NONE if value is None else SHOWN[form](value) if form in SHOWN else format(value, form)
+        return NONE if value is None else formats[form](value) if form in formats else format(value, form)
 
     return _FIELD.sub(shown, words)
