@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.measure import support
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, nearest, raise_all
+from projector.errors import InputError, Problem, raise_all, unknown
 from projector.hardware.types import stated
 from projector.hardware.yaml_file import Reader, keys_of
 from projector.io.files import read_yaml
@@ -124,11 +124,7 @@ def by_strategy(plan: Plan, names: Sequence[str], where: str) -> Plan:
     """Returns a plan with every training of ``plan`` once for each strategy, on as many processes; on fewer than eight,
     tp shrinks. Raises :class:`InputError` for unknown names and for sizes that a model or a batch cannot be split into."""
     wanted = list(STRATEGIES) if "all" in names else [name.lower().replace("-", "_") for name in names]
-    problems = [
-        Problem("command line", "--strategy", name, nearest(name, (*STRATEGIES, "all")))
-        for name in wanted
-        if name not in STRATEGIES
-    ]
+    problems = unknown("--strategy", wanted, (*STRATEGIES, "all"))
     jobs = []
     for job, name in product(plan.jobs, [name for name in wanted if name in STRATEGIES]):
         tp, pp = STRATEGIES[name][job.workload.model.family == "qwen"]

@@ -10,7 +10,7 @@ from harness.contracts import frame
 from harness.contracts.results import BASELINE
 from harness.contracts.runs import MISSING_MODEL
 from harness.score import accuracy, ranking
-from harness.score.accuracy import Coverage, MemorySummary, Summary
+from harness.score.accuracy import Coverage, Summary
 from harness.score.ranking import GroupRanking, RankingSummary
 from projector.dataclass import dataclass
 
@@ -74,7 +74,7 @@ class Figures:
         return accuracy.coverage(self.fit("heldout"))
 
     @cached_property
-    def memory(self) -> MemorySummary | None:
+    def memory(self) -> Summary | None:
         """Returns the errors of peak memory, which are the same in every fit."""
         return accuracy.memory_error(self.rows.drop_duplicates("run_id"))
 
