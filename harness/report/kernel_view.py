@@ -31,7 +31,6 @@ from harness.report import markdown, spec
 from harness.report.said import said
 from harness.report.spec import tabled, yes_no
 from harness.report.table import NONE, Report, Table, percent, ratio
-from projector.dataclass import dataclass
 from projector.io.files import write_whole
 from projector.io.rows import grouped
 
@@ -82,36 +81,16 @@ def _drawn(score: Score, curves: bool) -> Mapping[str, tuple[str, bytes]]:
     return pictures
 
 
-@dataclass(frozen=True)
-class Goal:
-    """A goal for the error of rows of this kind, these GPUs and types (all where empty)."""
-
-    title: str
-    goal: float
-    kind: str
-    gpus: tuple[str, ...] = ()
-    dtypes: tuple[str, ...] = ()
-    before: float | None = None
-    measure: str = ""
-    layouts: tuple[str, ...] = ()
-    backward: bool | None = None
-
-
 #: The goal for a GPU whose own figures entered no constant.
 TRANSFER = 0.15
 
-GOALS = tuple(Goal(**spec.frozen(said)) for said in spec.GOALS)
 
-
-def matches(goal: Goal, row: Row) -> bool:
-    op = row.measured.op
-    return (
-        row.kind == goal.kind
-        and (not goal.gpus or row.gpu in goal.gpus)
-        and (not goal.dtypes or row.dtype in goal.dtypes)
-        and (not goal.layouts or getattr(op, "layout", "") in goal.layouts)
-        and (goal.backward is None or getattr(op, "backward", None) == goal.backward)
-    )
+def matches(goal: Mapping[str, Any], row: Row) -> bool:
+    """Tells whether a row is among those that a goal of ``tables.yaml`` is set for."""
+    of_op = {name: getattr(row.measured.op, name, None) for name in ("layout", "backward")}
+    known = {"kind": row.kind, "gpus": row.gpu, "dtypes": row.dtype, "layouts": of_op["layout"]} | of_op
+    asked = {name: goal[name] for name in known if name in goal}
+    return all(known[name] in (each if isinstance(each, list) else (each,)) for name, each in asked.items())
 
 
 TOO_FEW = "too few"
@@ -172,16 +151,18 @@ def _new_weights(score: Score) -> Table:
 def goals(score: Score) -> Table:
     """Returns each goal that has rows beside the error that was reached, and the best figure known before."""
     lines = []
-    for goal in GOALS:
+    for goal in spec.GOALS:
         where = np.array(
             [i for i, row in enumerate(score.rows) if score.large[i] and matches(goal, row)], dtype=np.intp
         )
         if len(where):
             fits = _errors(score, where)
-            held, bound = fits["heldout"], _at_most(goal.goal, 1 if goal.goal < 0.05 else 0)
-            met = yes_no(held.mape <= goal.goal) if held else ""
+            held, bound = fits["heldout"], _at_most(goal["goal"], 1 if goal["goal"] < 0.05 else 0)
+            met = yes_no(held.mape <= goal["goal"]) if held else ""
             rows = ratio(held.n if held else 0, len(where))
-            lines.append({"goal": goal, "rows": rows, "bound": bound, "met": met, **fits})
+            lines.append(
+                {"goal": {"before": None, "measure": "", **goal}, "rows": rows, "bound": bound, "met": met, **fits}
+            )
     return tabled("goals", lines)
 
 

@@ -10,6 +10,8 @@ from harness.report.spec import SHOWN, yes_no
 from projector.io.table import NONE, at, filled, percent
 
 _FILE: Mapping[str, Any] = shelf.data("report/sentences.yaml")
+#: Where to look, by cause of a slow step.
+LOOK: Mapping[str, str] = _FILE["look"]
 _LINES: Mapping[str, Sequence[Mapping[str, Any]]] = _FILE["lines"]
 
 

@@ -5,24 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.report.said import said
+from harness.report.said import LOOK, said
 from harness.report.spec import tabled
 from harness.report.table import Report, Table
 from harness.score.run_verdict import NORMAL, SLOW, RunVerdict
 from projector.card import PARTS
 from projector.io.table import significant
 
-#: Advice where to look, by cause.
-_LOOK = {
-    "kernels": "clocks, the power cap, fused kernels (projector layers says what each operator should take)",
-    "host": "launch gaps: CUDA graphs, the CPU's governor, the data loader",
-    "the stack": "versions of the framework and its libraries",
-    "the framework": "versions of the framework and its libraries",
-    "the configuration": "switches that the log does not print",
-    "gradient exchange between nodes": "rails, NIC binding, overlap (projector network reads what nccl-tests print)",
-    "expert exchange between nodes": "the dispatcher, rails, the balance of experts",
-    "the run itself": "another job on the nodes, a slow node, storage",
-}
 _LEAST = 0.01  # least share of a step for which a part is shown
 
 
@@ -61,8 +50,8 @@ def _lines(run: RunVerdict) -> Iterator[str]:
     if run.found is None:
         return
     for name in list(run.causes)[:2] if run.verdict == SLOW else ():
-        if name in _LOOK:
-            yield f"Look at ({name}): {_LOOK[name]}"
+        if name in LOOK:
+            yield f"Look at ({name}): {LOOK[name]}"
     yield f"It rests on {run.found.rests_on}"
     if run.found.unusual:
         yield f"Unusual: {run.found.unusual}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.calibrate.held_out import JudgedRow
+from harness.calibrate.learn import LeftOutRow
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.evaluation.first_look import Look
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def build(evaluation: Evaluation, looks: Sequence[Look], predictor: str, judged: Sequence[JudgedRow] = ()) -> Report:
+def build(evaluation: Evaluation, looks: Sequence[Look], predictor: str, judged: Sequence[LeftOutRow] = ()) -> Report:
     """Returns the report of ``predictor``'s rows, each corrected by no row of its source; ``looks``: at runs that were
     new; ``judged``: rows judged by other sources alone."""
     rows = frame.part(evaluation.once, predictor=predictor, fit="heldout")
