@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from projector.dataclass import dataclass
-from projector.io.code import changed, code_hash
+from projector.io.code import changed, code_hash, version_of
 from projector.io.packed import pack, unpack
 
 T = TypeVar("T")
@@ -153,17 +153,8 @@ def _folder() -> Path | None:
         return None
     if not _code_unchanged(-1):
         return None
-    beside = hashlib.sha256(" ".join(map(_version, _LIBRARIES)).encode()).hexdigest()
+    beside = hashlib.sha256(" ".join(map(version_of, _LIBRARIES)).encode()).hexdigest()
     return base / f"{code_hash()[:24]}-{sys.implementation.cache_tag}-{beside[:8]}"
-
-
-def _version(library: str) -> str:
-    from importlib import metadata
-
-    try:
-        return metadata.version(library)
-    except metadata.PackageNotFoundError:
-        return "none"
 
 
 def _thin(folder: Path) -> None:

@@ -111,6 +111,11 @@ class NoMeasurement(ValueError):
     """
 
 
+def unknown(key: str, words: Iterable[str], known: Sequence[str], where: str = "command line") -> list[Problem]:
+    """Returns a problem at ``key`` for each of ``words`` that is not ``known``."""
+    return [Problem(where, key, word, nearest(word, known)) for word in words if word not in known]
+
+
 def nearest(word: str, known: Sequence[str]) -> str:
     """Returns text for ``Problem.expected`` that names up to three of ``known`` that are like ``word``, those with the
     same beginning first; where none is like it, the first of them."""

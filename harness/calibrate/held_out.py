@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -62,29 +62,13 @@ def all_in(known: Conditioned, asked: Sequence[Observation]) -> dict[str, Estima
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedRow(LeftOutRow):
-    """A row that was left out, with ``half``: half width of its 90 % interval in ln."""
-
-    half: float
-
-    @property
-    def inside(self) -> bool:
-        return abs(self.error) <= self.half
-
-    @property
-    def throughput_error(self) -> float:
-        """Returns expected / measured throughput − 1."""
-        return math.expm1(self.error)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """Rows judged by others: first looks (:func:`unseen`), and rows as they are projected today without (:func:`seen`)
     and with others of their source (:func:`known`)."""
 
-    unseen: Sequence[JudgedRow]
-    seen: Sequence[JudgedRow]
-    known: Sequence[JudgedRow]
+    unseen: Sequence[LeftOutRow]
+    seen: Sequence[LeftOutRow]
+    known: Sequence[LeftOutRow]
 
 
 def judged(rows: Sequence[Observation], looks: Sequence[Observation], posterior: Posterior) -> Judgement:
@@ -92,48 +76,39 @@ def judged(rows: Sequence[Observation], looks: Sequence[Observation], posterior:
     return Judgement(unseen=unseen(rows, looks), seen=seen(rows, posterior), known=known(rows, posterior))
 
 
-def unseen(rows: Sequence[Observation], looks: Sequence[Observation]) -> list[JudgedRow]:
+def unseen(rows: Sequence[Observation], looks: Sequence[Observation]) -> list[LeftOutRow]:
     """Judges first looks, each by variances and a width of other sources' first looks, and by no row of its source."""
     names = sorted({row.source for row in looks})
-    judged: list[JudgedRow] = []
+    judged: list[LeftOutRow] = []
     start: Prior | None = None
     for part in range(FOLDS):
         in_part = frozenset(names[part::FOLDS])
         start = fit.prior([row for row in looks if row.source not in in_part], start)
         rows_left = learn.left_out(Conditioned.of(rows, start), looks)
         tails = learn.tails([row_left for row_left in rows_left if row_left.row.source not in in_part])
-        judged += [_judged(row_left, tails) for row_left in rows_left if row_left.row.source in in_part]
+        judged += [row_left.judged(tails) for row_left in rows_left if row_left.row.source in in_part]
     return judged
 
 
-def _judged(left: LeftOutRow, tails: tuple[float, float]) -> JudgedRow:
-    values = {field.name: getattr(left, field.name) for field in fields(LeftOutRow)}
-    half = min(tails[left.own > 0] * left.deviation, tails[0] * left.before)  # more runs never widen
-    return JudgedRow(**values, half=half)
-
-
-def seen(rows: Sequence[Observation], known: Posterior) -> list[JudgedRow]:
+def seen(rows: Sequence[Observation], known: Posterior) -> list[LeftOutRow]:
     """Judges open rows as they are projected today, each without any row of its source."""
     rows_left = learn.left_out(Conditioned.of(rows, prior_of(known)), rows, counts=())
-    return [_judged(row, known.tail) for row in rows_left]
+    return [row.judged(known.tail) for row in rows_left]
 
 
-def known(rows: Sequence[Observation], posterior: Posterior) -> list[JudgedRow]:
+def known(rows: Sequence[Observation], posterior: Posterior) -> list[LeftOutRow]:
     """Judges rows of sources with :data:`FEW` or more as projected today, by all others, those of their source included."""
     conditioned = Conditioned.of(rows, prior_of(posterior))
     number = Counter(row.source for row in conditioned.rows)
     alone = {r.row.run_id: r.deviation for r in learn.left_out(conditioned, conditioned.rows, counts=())}
     return [
-        _judged(
-            LeftOutRow(
-                row=row,
-                expected=row.log_ratio - error,
-                deviation=deviation,
-                before=alone[row.run_id],
-                own=number[row.source] - 1,
-            ),
-            posterior.tail,
-        )
+        LeftOutRow(
+            row=row,
+            expected=row.log_ratio - error,
+            deviation=deviation,
+            before=alone[row.run_id],
+            own=number[row.source] - 1,
+        ).judged(posterior.tail)
         for row, error, deviation in zip(
             conditioned.rows, *(row_left.tolist() for row_left in conditioned.without_itself()), strict=True
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,7 @@ def learn(rows: Sequence[Observation], looks: Sequence[Observation], law: Mappin
 class LeftOutRow:
     """One row left out with all of its source but ``own`` runs: ``expected`` ln(measured / projected), and its standard
     deviation by the other rows, ``before`` the own runs are known. ``nearest``: the own runs are the most like the row,
-    else drawn at random."""
+    else drawn at random. ``half``: half width of its 90 % interval in ln."""
 
     row: Observation
     expected: float
@@ -53,11 +54,25 @@ class LeftOutRow:
     before: float
     own: int = 0
     nearest: bool = False
+    half: float = math.inf
 
     @property
     def error(self) -> float:
         """Returns ln(measured / expected)."""
         return self.row.log_ratio - self.expected
+
+    @property
+    def throughput_error(self) -> float:
+        """Returns expected / measured throughput − 1."""
+        return math.expm1(self.error)
+
+    @property
+    def inside(self) -> bool:
+        return abs(self.error) <= self.half
+
+    def judged(self, tails: tuple[float, float]) -> LeftOutRow:
+        """Returns the row with its interval; more runs of one's own never widen it."""
+        return replace(self, half=min(tails[self.own > 0] * self.deviation, tails[0] * self.before))
 
 
 def left_out(known: Conditioned, asked: Iterable[Observation], counts: Sequence[int] = OWN) -> list[LeftOutRow]:

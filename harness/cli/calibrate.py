@@ -18,7 +18,7 @@ from harness.contracts.estimates import Observation
 from harness.report.spec import tabled
 from harness.report.table import NONE, Report, Table, percent
 from projector import posterior
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, raise_all, unknown
 from projector.io.files import read_text, write_whole
 from projector.io.progress import progress
 from projector.posterior import Posterior
@@ -42,9 +42,7 @@ def command(args: argparse.Namespace) -> int:
 
     measured = measured_runs(args)
     present = tuple(dict.fromkeys(run.gpu for run in measured))
-    unknown = [gpu for gpu in args.gpus if gpu not in present]
-    if unknown:
-        raise InputError(Problem("command line", "GPU", gpu, nearest(gpu, present)) for gpu in unknown)
+    raise_all(unknown("GPU", args.gpus, present))
     runs = [run for run in measured if not args.gpus or run.gpu in args.gpus]
     looks = observations.looks(args.looks if args.looks.exists() else None)
     if not looks:
@@ -91,9 +89,7 @@ def _kernels(args: argparse.Namespace) -> int:
 
     gpus, kinds, write, jobs = args.gpus, args.only, not args.dry_run, args.jobs
     known = calibrate.measured_gpus()
-    unknown = [gpu for gpu in gpus if gpu not in known]
-    if unknown:
-        raise InputError(Problem("command line", "GPU", gpu, nearest(gpu, known)) for gpu in unknown)
+    raise_all(unknown("GPU", gpus, known))
     began = time.perf_counter()
     with progress("fitting kernels") as advance:
         jobs = jobs or min(2, os.cpu_count() or 1)

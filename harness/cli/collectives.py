@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli.common import say
 from harness.evidence import shelf
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, raise_all, unknown
 
 if TYPE_CHECKING:
     from harness.kernels.collectives_table import CollectiveRecord
@@ -44,10 +44,7 @@ def _records(args: argparse.Namespace) -> list[CollectiveRecord]:
         return list(read_tests(tests, *args.cluster))
     records = [record for folder in args.places for record in read(folder)]
     known = {record.cluster for record in records}
-    unknown = [name for name in args.cluster if name not in known]
-    if unknown:
-        expected = ", ".join(sorted(known)) or "tables in the folder"
-        raise InputError([Problem("command line", "--cluster", name, expected) for name in unknown])
+    raise_all(unknown("--cluster", args.cluster, sorted(known)))
     chosen = [record for record in records if not args.cluster or record.cluster in args.cluster]
     if not chosen:
         raise InputError([Problem(str(args.places[0]), "", "no measured collective", "tables of <cluster>.csv")])

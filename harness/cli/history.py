@@ -11,7 +11,7 @@ from typing import Any
 from harness.cli.common import say
 from harness.contracts.results import BASELINE, FITS
 from harness.score.drift import BROKEN
-from projector.errors import InputError, Problem, nearest, raise_all
+from projector.errors import InputError, Problem, raise_all, unknown
 from projector.io.files import write_whole
 
 _PICTURES = (".png", ".svg", ".pdf")
@@ -28,8 +28,7 @@ def command(args: argparse.Namespace) -> int:
     chosen = _chosen(series.series(recorded), args)
     if args.row:
         runs = sorted({row.run_id for s in chosen for version in s.versions for row in version.rows})
-        if args.row not in runs:
-            raise InputError([Problem(str(args.store), "--row", args.row, nearest(args.row, runs))])
+        raise_all(unknown("--row", [args.row], runs, str(args.store)))
         report = view.row(chosen, args.row, args.drift_tolerance, args.limit, _commits(chosen))
     elif args.broken:
         report = view.broken(chosen, args.drift_tolerance, args.limit, _commits(chosen))
@@ -55,13 +54,10 @@ def _check(args: argparse.Namespace) -> None:
 
 def _chosen(every: Sequence[Any], args: argparse.Namespace) -> list[Any]:
     """Returns the series that ``--suite`` and ``--predictor`` leave. Raises InputError for names that no recording has."""
-    problems = []
-    for flag, value, known in (
-        ("--suite", args.suite, {s.suite for s in every}),
-        ("--predictor", args.predictor, {s.predictor for s in every}),
-    ):
-        if value is not None and value not in known:
-            problems.append(Problem(str(args.store), flag, value, nearest(value, sorted(known))))
+    problems = [
+        *unknown("--suite", filter(None, [args.suite]), sorted({s.suite for s in every}), str(args.store)),
+        *unknown("--predictor", filter(None, [args.predictor]), sorted({s.predictor for s in every}), str(args.store)),
+    ]
     raise_all(problems)
     return [
         s

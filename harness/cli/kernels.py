@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from harness.cli.common import folder_problems, say
 from projector.errors import Problem, raise_all
 from projector.io.progress import progress
+from projector.io.rows import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from harness.contracts.runs import MeasuredRun
     from harness.evidence.suite import Suite
-    from harness.kernels.table_coverage import Share, SuiteShare
+    from harness.kernels.table_coverage import Share
 
 FORMATS = ("md", "csv", "json", "png")
 
@@ -70,20 +71,13 @@ def _check(args: argparse.Namespace) -> None:
     raise_all(problems)
 
 
-def shares(suites: Sequence[Suite]) -> list[SuiteShare]:
-    """Returns one entry for each suite and GPU, in order of both. A run that cannot be projected has no step to share."""
-    means: list[SuiteShare] = []
-    known: dict[str, Share | None] = {}
+def shares(suites: Sequence[Suite]) -> Iterator[tuple[str, str, list[Share]]]:
+    """Yields the shares of the runs of each suite and GPU, in order of both. A run without a projection has none."""
+    runs = {run.id: run for suite in suites for run in suite.runs}
+    known = {name: _share_of(run) for name, run in runs.items()}
     for suite in suites:
-        gpus: dict[str, list[Share]] = {}
-        for run in suite.runs:
-            if run.id not in known:
-                known[run.id] = _share_of(run)
-            of_run = known[run.id]
-            if of_run is not None:
-                gpus.setdefault(run.gpu, []).append(of_run)
-        means += [_mean(suite.name, gpu, gpus[gpu]) for gpu in sorted(gpus)]
-    return means
+        by_gpu = grouped((run.gpu, of_run) for run in suite.runs if (of_run := known[run.id]) is not None)
+        yield from ((suite.name, gpu, by_gpu[gpu]) for gpu in sorted(by_gpu))
 
 
 def _share_of(run: MeasuredRun) -> Share | None:
@@ -96,18 +90,3 @@ def _share_of(run: MeasuredRun) -> Share | None:
         return share(project(run.workload, cluster, published=run.measured.exists), cluster)
     except ValueError:  # the configuration is incomplete, cannot run, or is covered by no model
         return None
-
-
-def _mean(suite: str, gpu: str, of_runs: Sequence[Share]) -> SuiteShare:
-    from harness.kernels.table_coverage import SuiteShare
-
-    count = len(of_runs)
-    kinds = sorted({kind for share in of_runs for kind in share.by_kind})
-    return SuiteShare(
-        suite=suite,
-        gpu=gpu,
-        runs=count,
-        measured=sum(share.measured for share in of_runs) / count,
-        unmeasured=sum(share.unmeasured for share in of_runs) / count,
-        by_kind={kind: sum(share.by_kind.get(kind, 0.0) for share in of_runs) / count for kind in kinds},
-    )

@@ -50,16 +50,14 @@ def command(args: argparse.Namespace) -> int:
 def _plan(args: argparse.Namespace) -> Plan:
     from harness.evidence import shelf
     from harness.measure import spec
-    from projector.errors import Problem, nearest, raise_all
+    from projector.errors import Problem, raise_all, unknown
 
     args.spec = shelf.suite(args.spec)
     plan = spec.read(args.spec)
     strategies = args.strategy or [name for name in [os.environ.get("PARALLEL", "")] if name in spec.STRATEGIES]
     plan = spec.by_strategy(plan, strategies, str(args.spec)) if strategies else plan
     known = [job.id for job in plan.jobs]
-    problems = [
-        Problem("command line", "--only", name, nearest(name, known)) for name in args.only if name not in known
-    ]
+    problems = unknown("--only", args.only, known)
     if args.steps is not None and args.steps < spec.LEAST_STEPS:
         problems.append(Problem("command line", "--steps", args.steps, f"at least {spec.LEAST_STEPS}"))
     problems += folder_problems(args.out)

@@ -28,7 +28,7 @@ from harness.score import drift, gate
 from projector.cli.inputs import or_none
 from projector.cli.options import add_kernels, read_settings
 from projector.dataclass import dataclass
-from projector.errors import Problem, nearest, raise_all
+from projector.errors import Problem, raise_all, unknown
 from projector.io.files import write_whole
 from projector.io.progress import progress
 from projector.kernels.settings import DEFAULT
@@ -153,8 +153,7 @@ def _inputs(args: argparse.Namespace) -> _Inputs:
     problems += folder_problems(args.out)
     problems += _two_of_one_id(suites, runs)
     known = tuple(dict.fromkeys(run.id for run in (*(run for s in suites for run in s.runs), *runs)))
-    unknown = [name for name in args.ids if name not in known] if not problems else []
-    problems += [Problem("command line", "--id", name, nearest(name, known)) for name in unknown]
+    problems += unknown("--id", args.ids, known) if not problems else []
     raise_all(problems)
     if args.ids:
         suites = [replace(s, runs=_only(s.runs, args.ids), gate={}, plan=Plan()) for s in suites]

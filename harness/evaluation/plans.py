@@ -83,7 +83,7 @@ def _forecast(total: Total, tokens: float, tokens_a_second: float) -> Forecast:
 def _interruptions(total: Total) -> tuple[float, ...] | None:
     if total.interruptions is None:
         return None
-    _, days, gpus = total.interruptions
+    days, gpus = total.interruptions.days, total.interruptions.gpus
     return tuple(rate * days * gpus / NODE for rate in ends(ASSUMPTIONS["failures_per_node_day"]))
 
 

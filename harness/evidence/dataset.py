@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.runs import MISSING_MODEL, REQUIRED, Measured, MeasuredRun, Source, Stack
+from harness.contracts.runs import MISSING_MODEL, Measured, MeasuredRun
 from harness.disk_cache import CachedValues
 from harness.evidence import physics
 from harness.evidence.agreement import both
-from projector.errors import NO_FILE, Problem, collecting_into, nearest, raise_all
+from projector.errors import Problem, collecting_into, nearest, raise_all
 from projector.hardware import catalogue, user_files
 from projector.io.documents import parse_yaml
 from projector.io.files import read_text
@@ -27,7 +27,6 @@ from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_model, parse_recipe
 from projector.workload.structure import parse_dataclass
 
-_KEYS = [field.name for field in fields(MeasuredRun)]
 _STATUS = ("ok", "out-of-memory")
 _SHELF = CachedValues("runs", list[MeasuredRun])
 _MEMORY = ("allocated", "reserved", "device")
@@ -35,20 +34,15 @@ _MEMORY = ("allocated", "reserved", "device")
 
 def read(path: str | Path, *, lenient: bool = False) -> list[MeasuredRun]:
     """Reads the runs of one file, or of every ``*.yaml`` of a folder. Raises :class:`InputError` with all mistakes found.
-
     ``lenient``: a run whose model the zoo does not have is read, with that as its ``problem`` (:data:`MISSING_MODEL`).
     """
-    return read_all([path], lenient=lenient)
-
-
-def read_all(paths: Iterable[str | Path], *, lenient: bool = False) -> list[MeasuredRun]:
-    """Reads runs of several files and folders, in order. Raises :class:`InputError` with all mistakes, repeated ids too."""
+    files = sorted(Path(path).glob("*.yaml")) if Path(path).is_dir() else [Path(path)]
     runs: list[MeasuredRun] = []
     problems: list[Problem] = []
-    for path in _files(paths, problems):
+    for file in files:
         with collecting_into(problems):
-            text = read_text(path, "a readable YAML file")
-            runs += known if (known := remembered(text)) is not None else _parsed(text, str(path), lenient)
+            text = read_text(file, "a readable YAML file")
+            runs += known if (known := remembered(text)) is not None else _parsed(text, str(file), lenient)
     raise_all([*problems, *_duplicate_ids(runs, "")])
     return runs
 
@@ -70,21 +64,6 @@ def remember(text: str, runs: Sequence[MeasuredRun]) -> None:
     """Keeps the runs read from ``text`` for :func:`remembered`, unless the file names hardware files, which may change."""
     if not any(catalogue.is_path(name) for run in runs for name in (run.gpu, run.cluster) if name):
         _SHELF.keep(text, list(runs))
-
-
-def _files(paths: Iterable[str | Path], problems: list[Problem]) -> list[Path]:
-    files: list[Path] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            inside = sorted(path.glob("*.yaml"))
-            if not inside:
-                problems.append(Problem(str(path), "", "no *.yaml", "a folder with measured runs"))
-            files += inside
-        elif path.is_file():
-            files.append(path)
-        else:
-            problems.append(Problem(str(path), "", NO_FILE, "a file or folder of measured runs"))
-    return files
 
 
 def is_strict(data: object) -> bool:
@@ -125,23 +104,27 @@ def _run(item: object, where: str, key: str, lenient: bool) -> tuple[MeasuredRun
     if not isinstance(item, Mapping):
         return None, [Problem(where, key, item, "a mapping")]
     label = f"{key}."
-    item = {
-        **item,
-        **{k: user_files.beside(item[k], where) for k in ("gpu", "cluster") if isinstance(item.get(k), str)},
-    }
-    problems = [Problem(where, f"{label}{k}", v, nearest(str(k), _KEYS)) for k, v in item.items() if k not in _KEYS]
-    problems += [Problem(where, f"{label}{k}", "nothing", "a value") for k in REQUIRED if item.get(k) is None]
+    item = {name: value for name, value in item.items() if value is not None}
+    item |= {k: user_files.beside(item[k], where) for k in ("gpu", "cluster") if isinstance(item.get(k), str)}
     lacking = missing_model(item.get("model")) if lenient else ""
-    parts = _parts({**item, "model": None, "problem": lacking} if lacking else item, where, label, problems)
-    problems += _scalar_problems(item, where, label)
-    if problems:
+    run, problems = parse_dataclass(MeasuredRun, {**item, "model": None, "recipe": None}, where, label)
+    parts: dict[str, Any] = {}
+    parsers: dict[str, Any] = {"model": parse_model, "recipe": parse_recipe}
+    for name, parse_part in parsers.items():
+        if name in item and not (lacking and name == "model"):
+            parts[name], wrong = parse_part(item[name], where, f"{label}{name}.")
+            problems += wrong
+        elif not (lacking or item.get("problem")):
+            expected = "a value (a row without one needs `problem:`)"
+            problems.append(Problem(where, f"{label}{name}", "nothing", expected))
+    problems += _value_problems(item, where, label)
+    if run is None or problems:
         return None, problems
-    parts["measured"] = _with_both_speeds(parts["measured"], parts["recipe"], item["gpus"])
-    model: Model | None = parts["model"]
-    name = str(item.get("model_name") or (model.name if model else lacking))
-    stated = {k: tuple(v) if isinstance(v, list) else v for k, v in item.items() if k not in parts and v is not None}
-    problem = lacks(lacking) if lacking else item.get("problem") or ""
-    return physics.marked(MeasuredRun(**{**stated, **parts, "model_name": name, "problem": problem}))[0], []
+    model: Model | None = parts.get("model")
+    name = run.model_name or (model.name if model else lacking)
+    measured = _with_both_speeds(run.measured, parts.get("recipe"), run.gpus)
+    problem = lacks(lacking) if lacking else run.problem
+    return physics.marked(replace(run, **parts, measured=measured, model_name=name, problem=problem))[0], []
 
 
 def _with_both_speeds(measured: Measured, recipe: Recipe | None, gpus: int) -> Measured:
@@ -164,45 +147,11 @@ def lacks(name: str) -> str:
     return f"{MISSING_MODEL} {name} ({zoo.expected(name)})"
 
 
-def _parts(item: Mapping[str, Any], where: str, label: str, problems: list[Problem]) -> dict[str, Any]:
-    parts: dict[str, Any] = {"model": None, "recipe": None}
-    for name, kind in (("source", Source), ("stack", Stack), ("measured", Measured)):
-        if item.get(name) is not None:
-            parts[name], wrong = parse_dataclass(kind, item[name], where, f"{label}{name}.")
-            problems += wrong
-    parsers: dict[str, Any] = {"model": parse_model, "recipe": parse_recipe}
-    for name, parse_part in parsers.items():
-        if item.get(name) is not None:
-            parts[name], wrong = parse_part(item[name], where, f"{label}{name}.")
-            problems += wrong
-        elif not item.get("problem"):
-            expected = "a value (a row without one needs `problem:`)"
-            problems.append(Problem(where, f"{label}{name}", "nothing", expected))
-    return parts
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-#: Key of a run → what its value must be, and the same in words.
-_SCALARS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("id", "gpu", "cluster", "model_name", "group", "problem", "notes"), (_is_text, "text")),
-    "gpus_per_node": (lambda value: type(value) is int and value > 0, "a positive whole number"),
-    "switches": (lambda value: isinstance(value, Mapping), "a mapping"),
-    **dict.fromkeys(
-        ("assumed", "unread"), (lambda value: isinstance(value, list) and all(map(_is_text, value)), "a list of texts")
-    ),
-}
-
-
-def _scalar_problems(item: Mapping[str, Any], where: str, label: str) -> list[Problem]:
+def _value_problems(item: Mapping[str, Any], where: str, label: str) -> list[Problem]:
+    """Returns what is wrong with values of the right type."""
     excused, run_id, gpu, cluster = (item.get(name) for name in ("problem", "id", "gpu", "cluster"))
-    gpus, least = item.get("gpus"), 0 if excused else 1
-    wrong = [
-        (name, text) for name, (good, text) in _SCALARS.items() if item.get(name) is not None and not good(item[name])
-    ]
-    if "doubt" in item and not (isinstance(item["doubt"], str) and item["doubt"].strip()):
+    wrong = []
+    if "doubt" in item and not str(item["doubt"]).strip():
         wrong.append(("doubt", "why its own source doubts the figure, in words"))
     if isinstance(run_id, str) and not (run_id and run_id.isprintable()):
         wrong.append(("id", "printable text in one line"))
@@ -210,8 +159,9 @@ def _scalar_problems(item: Mapping[str, Any], where: str, label: str) -> list[Pr
         wrong.append(("gpu", f"{nearest(gpu, catalogue.gpu_names())}; or the path of a YAML file"))
     if isinstance(cluster, str) and not catalogue.knows_cluster(cluster):
         wrong.append(("cluster", f"{nearest(cluster, catalogue.cluster_names())}; or the path of a YAML file"))
-    if gpus is not None and not (type(gpus) is int and gpus >= least):
-        wrong.append(("gpus", "a whole number of GPUs"))
+    for name, least in (("gpus", 0 if excused else 1), ("gpus_per_node", 1)):
+        if type(item.get(name)) is int and item[name] < least:
+            wrong.append((name, f"a whole number of GPUs, at least {least}"))
     problems = [Problem(where, f"{label}{name}", item[name], expected) for name, expected in wrong]
     for name in (gpu, cluster):
         if isinstance(name, str) and catalogue.is_path(name) and catalogue.knows_cluster(name):

@@ -4,46 +4,52 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, raise_all
+from projector.errors import InputError, Problem, collecting_into, raise_all
 from projector.hardware import catalogue
-from projector.hardware.yaml_file import Reader
+from projector.hardware.types import stated
+from projector.hardware.yaml_file import Reader, keys_of
 from projector.intake import case as case_file
 from projector.intake import detect
 from projector.intake.loaded import Loaded
+from projector.io.documents import as_mapping
 from projector.io.files import read_yaml
 
-_MOST = 1e18
-_KEYS = (
-    *("id", "source", "notes", "tokens", "gpus", "gpu", "gpu_hours", "tgs", "goodput", "interruptions"),
-    *("mwh", "of", "ideal", "case"),
-)
-_INTERRUPTIONS = {"count": 1e9, "days": 1e5, "gpus": 1e7}
-SCOPES = ("gpu", "machines", "site")
+_amount = partial(stated, 1e-9, 1e18, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interruptions:
+    """How often a training of ``gpus`` was interrupted in so many ``days``."""
+
+    count: float = stated(1, 1e9)
+    days: float = stated(1, 1e5)
+    gpus: float = stated(1, 1e7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
     """One training. ``tgs``: tokens/s/GPU of its steps as printed; ``goodput``: share of the time in which it trained;
-    ``interruptions``: (how many, days, GPUs); ``mwh`` of ``of``: the GPUs, the machines or the site; ``ideal``: its hours
-    are its tokens over its rate, nothing else; ``case``: its configuration, where known."""
+    ``mwh`` of ``of``: the GPUs, the machines or the site; ``ideal``: its hours are its tokens over its rate, nothing else;
+    ``case``: its configuration, where known."""
 
-    id: str
-    source: str
-    gpus: int
-    gpu: str | None = None
-    notes: str = ""
-    tokens: float | None = None
-    gpu_hours: float | None = None
-    tgs: float | None = None
-    goodput: float | None = None
-    interruptions: tuple[float, float, float] | None = None
-    mwh: float | None = None
-    of: str = "site"
-    ideal: bool = False
+    id: str = stated()
+    source: str = stated()
+    gpus: int = stated(1, 10_000_000)
+    gpu: str | None = stated(default=None)
+    notes: str = stated(default="")
+    tokens: float | None = _amount()
+    gpu_hours: float | None = _amount()
+    tgs: float | None = _amount()
+    goodput: float | None = stated(1e-9, 1.0, default=None)
+    mwh: float | None = _amount()
+    of: str = stated(words=("gpu", "machines", "site"), default="site")
+    ideal: bool = stated(default=False)
+    interruptions: Interruptions | None = None
     case: Loaded | None = None
 
 
@@ -62,54 +68,23 @@ def read(path: Path) -> tuple[Total, ...]:
 
 def _total(entry: Mapping[str, Any], path: Path, problems: list[Problem]) -> Total:
     read = Reader(entry, str(path), f"{entry.get('id', '?')}.")
-    read.known(_KEYS)
-
-    def number(key: str, most: float = _MOST) -> float | None:
-        return read.number(key, 1e-9, most) if key in entry else None
-
-    gpu = read.text("gpu") if "gpu" in entry else None
-    if gpu is not None and catalogue.find_gpu(gpu) is None:
-        read.fail("gpu", gpu, "a GPU of the catalogue")
-    total = Total(
-        id=read.text("id"),
-        source=read.text("source"),
-        notes=read.text("notes") if "notes" in entry else "",
-        gpus=read.integer("gpus", 1, 10_000_000),
-        gpu=gpu,
-        tokens=number("tokens"),
-        gpu_hours=number("gpu_hours"),
-        tgs=number("tgs"),
-        goodput=number("goodput", 1.0),
-        interruptions=_interruptions(read, entry),
-        mwh=number("mwh"),
-        of=read.choice("of", SCOPES, "site"),
-        ideal=read.switch("ideal"),
-        case=_case(entry.get("case"), path, problems),
-    )
+    read.known((*keys_of(Total), "interruptions", "case"))
+    values = read.fields(Total)
+    if "gpu" in entry and catalogue.find_gpu(values["gpu"]) is None:
+        read.fail("gpu", values["gpu"], "a GPU of the catalogue")
+    with collecting_into(problems):
+        if "interruptions" in entry:
+            inner = Reader(as_mapping(entry["interruptions"], str(path)), str(path), f"{read.prefix}interruptions.")
+            inner.known(keys_of(Interruptions))
+            values["interruptions"] = Interruptions(**inner.fields(Interruptions))
+            problems += inner.problems
+    with collecting_into(problems):
+        values["case"] = _case(entry.get("case"), path)
     problems += read.problems
-    return total
+    return Total(**values)
 
 
-def _interruptions(read: Reader, entry: Mapping[str, Any]) -> tuple[float, float, float] | None:
-    if "interruptions" not in entry:
-        return None
-    inner = entry["interruptions"]
-    if not isinstance(inner, Mapping) or set(inner) != set(_INTERRUPTIONS):
-        read.fail("interruptions", inner, "exactly the keys count, days, gpus")
-        return None
-    cell = Reader(inner, read.where, f"{read.prefix}interruptions.")
-    count, days, gpus = (cell.number(key, 1, most) for key, most in _INTERRUPTIONS.items())
-    read.problems.extend(cell.problems)
-    return count, days, gpus
-
-
-def _case(stated: object, path: Path, problems: list[Problem]) -> Loaded | None:
-    if stated is None:
-        return None
-    try:
-        if isinstance(stated, Mapping):
-            return case_file.from_mapping(stated, path)
-        return detect.load(path.parent / str(stated))
-    except InputError as error:
-        problems += error.problems
-        return None
+def _case(value: object, path: Path) -> Loaded | None:
+    if isinstance(value, Mapping):
+        return case_file.from_mapping(value, path)
+    return None if value is None else detect.load(path.parent / str(value))

@@ -3,15 +3,16 @@ is one collective at one size; columns are described in ``measured/collectives/R
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
+from harness.evidence import csvcell
 from projector.collectives import nccl_tests
 from projector.collectives.measured_shares import shape_of
 from projector.collectives.model import KINDS
 from projector.dataclass import dataclass
-from projector.errors import Problem, raise_all
+from projector.errors import Problem, collecting_into, raise_all
 from projector.hardware import catalogue
 from projector.io import csv_file
 
@@ -51,11 +52,13 @@ def read(folder: Path) -> tuple[CollectiveRecord, ...]:
         if columns != COLUMNS:
             problems.append(Problem(str(path), "columns", ", ".join(columns), ", ".join(COLUMNS)))
             continue
-        for number, row in enumerate(rows, 2):
-            try:
-                records.append(_record(path.stem, row))
-            except (ValueError, TypeError) as error:
-                problems.append(Problem(f"{path}:{number}", "row", str(error), "a record (README.md)"))
+        with collecting_into(problems):
+            found = csvcell.parsed(CollectiveRecord, ({**row, "cluster": path.stem} for row in rows), str(path))
+            records += found
+            for line, record in enumerate(found, 2):
+                for name, known in (("kind", (*KINDS, TOKENS, LOW_LATENCY)), ("condition", CONDITIONS)):
+                    if (word := getattr(record, name)) not in known:
+                        problems.append(Problem(str(path), f"line {line}, {name}", word, f"one of {', '.join(known)}"))
     raise_all(problems)
     return tuple(records)
 
@@ -87,24 +90,3 @@ def text(records: Iterable[CollectiveRecord]) -> str:
     ordered = sorted(records, key=lambda r: (r.source, r.kind, r.gpus, r.algorithm, r.bytes, r.time_us))
     cells = ([getattr(record, name) for name in COLUMNS] for record in ordered)
     return csv_file.text(COLUMNS, *([f"{v:.10g}" if isinstance(v, float) else v for v in row] for row in cells))
-
-
-def _record(cluster: str, row: Mapping[str, str]) -> CollectiveRecord:
-    kind, condition = row["kind"], row["condition"]
-    if kind not in (*KINDS, TOKENS, LOW_LATENCY):
-        raise ValueError(f"kind {kind}")
-    if condition not in CONDITIONS:
-        raise ValueError(f"condition {condition}")
-    return CollectiveRecord(
-        cluster=cluster,
-        kind=kind,
-        gpus=int(row["gpus"]),
-        nodes=int(row["nodes"]),
-        bytes=float(row["bytes"]),
-        nodes_bytes=float(row["nodes_bytes"]) if row["nodes_bytes"] else None,
-        time_us=float(row["time_us"]),
-        algorithm=row["algorithm"],
-        sms=float(row["sms"]) if row["sms"] else None,
-        condition=condition,
-        source=row["source"],
-    )

@@ -8,31 +8,19 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.kernels.fit import Array
-from harness.kernels.score import LARGE, Class, Score, class_of
-from projector.dataclass import dataclass
+from harness.kernels.schema import Row
+from harness.kernels.score import LARGE, Score, class_of
 from projector.errors import Unsupported
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.efficiency import load
 from projector.kernels import backends
+from projector.kernels.protocol import KernelModel
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The mean absolute relative errors over the ``rows`` of a class that ``backend`` prices too: ``ours`` (held out
-    where the score is), ``theirs``, both again over products of training (``large``), and the geometric mean of theirs
-    over measured."""
-
-    cls: Class
-    rows: int
-    ours: float
-    theirs: float
-    ours_large: float
-    theirs_large: float
-    bias: float
-
-
-def compared(score: Score, backend: str) -> list[Comparison]:
-    """Returns a line for each class of dense products on a GPU that ``backend`` knows. Raises ``InputError`` where its
+def compared(score: Score, backend: str) -> list[dict[str, object]]:
+    """Returns a line for each class of dense products on a GPU that ``backend`` knows: the mean absolute relative errors
+    over its ``rows`` that ``backend`` prices too, ``ours`` (held out where the score is) and ``theirs``, both again over
+    products of training (``large``), and the geometric mean of theirs over measured. Raises ``InputError`` where its
     package is missing."""
     factory = backends.factory(backend)
     held_out = score.error("heldout")
@@ -45,29 +33,25 @@ def compared(score: Score, backend: str) -> list[Comparison]:
             model = factory(catalogue_gpu(cls.gpu), load(cls.gpu))
         except Unsupported:
             continue
-        theirs = np.full(len(members), np.nan)
-        for place, i in enumerate(members):
-            try:
-                theirs[place] = model.seconds(list(score.rows[i].ops)).sum()
-            except Unsupported:
-                continue
+        theirs = np.array([_seconds(model, score.rows[i]) for i in members])
         ratio = theirs / score.measured[members]
         both = np.isfinite(ratio) & np.isfinite(ours[members])
-        large = both & (score.flops[members] >= LARGE)
         if both.any():
-            wrong = np.abs(ratio - 1)
-            lines.append(
-                Comparison(
-                    cls=cls,
-                    rows=int(both.sum()),
-                    ours=_mean(ours[members], both),
-                    theirs=_mean(wrong, both),
-                    ours_large=_mean(ours[members], large),
-                    theirs_large=_mean(wrong, large),
-                    bias=math.exp(np.log(ratio[both]).mean()),
-                )
-            )
+            errors = {"ours": ours[members], "theirs": np.abs(ratio - 1)}
+            means = {name: _mean(error, both) for name, error in errors.items()}
+            large = both & (score.flops[members] >= LARGE)
+            means |= {f"{name}_large": _mean(error, large) for name, error in errors.items()}
+            bias = math.exp(np.log(ratio[both]).mean())
+            lines.append({"cls": cls, "rows": int(both.sum()), **means, "bias": bias})
     return lines
+
+
+def _seconds(model: KernelModel, row: Row) -> float:
+    """Returns the seconds of a row by a model; NaN where it does not price it."""
+    try:
+        return float(model.seconds(list(row.ops)).sum())
+    except Unsupported:
+        return math.nan
 
 
 def _mean(errors: Array, which: npt.NDArray[np.bool_]) -> float:

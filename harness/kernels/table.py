@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.kernels.schema import Loaded, Row, Skipped, read
-from projector.errors import InputError, Problem, collecting_into, nearest, raise_all
+from projector.errors import InputError, Problem, collecting_into, raise_all, unknown
 from projector.hardware.catalogue import find_gpu, gpu_names
 from projector.kernels.tables import sources_of, tables_dir
 
@@ -44,17 +44,13 @@ def choose(
     """Returns the rows of these GPUs, types and families (each: all where none is named). Raises ``InputError`` for
     every word that no row bears."""
     asked = [find_gpu(name) or name for name in gpus]
-    problems = [Problem("command line", "--gpu", n, nearest(n, gpu_names())) for n in asked if n not in gpu_names()]
+    problems = unknown("--gpu", asked, gpu_names())
     for option, wanted, present in (
         ("--gpu", [n for n in asked if n in gpu_names()], {row.gpu for row in loaded.rows}),
         ("--dtype", dtypes, {row.dtype for row in loaded.rows}),
         ("--family", families, {row.measured.family for row in loaded.rows}),
     ):
-        problems += [
-            Problem("command line", option, word, f"one in the tables: {', '.join(sorted(present)) or 'none'}")
-            for word in wanted
-            if word not in present
-        ]
+        problems += unknown(option, wanted, sorted(present))
     raise_all(problems)
     rows = tuple(
         row

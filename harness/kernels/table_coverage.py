@@ -27,24 +27,14 @@ Class = tuple[str, ...]
 @dataclass(frozen=True)
 class Share:
     """Shares of the step's seconds, averaged over the pipeline ranks: device time of kernels whose class has a measured
-    table on that GPU, and of kernels without one; the rest is communication, waiting, host and optimizer. ``by_kind``:
-    the unmeasured share by kind of kernel."""
+    table on that GPU, and of kernels without one, by kind; the rest is communication, waiting, host and optimizer."""
 
     measured: float
-    unmeasured: float
     by_kind: dict[str, float]
 
-
-@dataclass(frozen=True)
-class SuiteShare:
-    """Means over the ``runs`` of one suite on one GPU that can be projected; ``by_kind``: the unmeasured part by kind."""
-
-    suite: str
-    gpu: str
-    runs: int
-    measured: float
-    unmeasured: float
-    by_kind: dict[str, float]
+    @property
+    def unmeasured(self) -> float:
+        return sum(self.by_kind.values())
 
 
 def share(projection: Projection, cluster: Cluster) -> Share:
@@ -64,7 +54,7 @@ def share(projection: Projection, cluster: Cluster) -> Share:
         else:
             kind = type(op).__name__.lower()
             by_kind[kind] = by_kind.get(kind, 0.0) + part
-    return Share(total, sum(by_kind.values()), by_kind)
+    return Share(total, by_kind)
 
 
 def _kernels(projection: Projection) -> Iterator[ComputeOp]:

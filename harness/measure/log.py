@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.evidence import shelf
 from projector.dataclass import dataclass
 from projector.frameworks.flops import tflops_per_gpu
 from projector.io.files import write_whole
-from projector.workload.model import MLA, Model, MoE
-from projector.workload.recipe import Recipe
+from projector.io.table import values
 from projector.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -58,81 +58,34 @@ def kept(shares: Sequence[float]) -> list[bool]:
     return [share <= limit for share in shares]
 
 
-_SAME = (
-    *("micro_batch_size", "global_batch_size", "seq_length", "sequence_parallel", "grad_reduce_in_bf16"),
-    *("gradient_accumulation_fusion", "optimizer", "overlap_grad_reduce", "overlap_param_gather", "manual_gc"),
-    *("apply_rope_fusion", "make_vocab_size_divisible_by", "data_parallel_sharding"),
-    *("check_for_nan_in_loss_and_grad", "create_attention_mask_in_dataloader", "pipeline_schedule"),
-    *("pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"),
-    *("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "allow_uneven_pipeline_split"),
-)
-_SAME_MOE = (
-    *("moe_token_dispatcher_type", "moe_grouped_gemm", "moe_permute_fusion", "moe_router_fusion", "moe_router_dtype"),
-    *("moe_router_force_load_balancing", "moe_shared_expert_overlap"),
-)
+_TOLD: Mapping[str, str] = shelf.data("measure/arguments.yaml")
 
 
 def arguments(workload: Workload) -> dict[str, object]:
     """Returns Megatron-LM's arguments by name; None is printed as ``None``, as Megatron-LM does."""
     model, recipe = workload.model, workload.recipe
-    values = {**_model(model), **_recipe(recipe)}
-    if model.moe is not None:
-        values |= _moe(model.moe) | {name: getattr(recipe, name) for name in _SAME_MOE}
-    return {**values, "world_size": workload.gpus, "data_parallel_size": workload.dp}
-
-
-def _model(model: Model) -> dict[str, object]:
-    values: dict[str, object] = {
-        name: getattr(model, name)
-        for name in (
-            *("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "kv_channels", "vocab_size"),
-            *("num_query_groups", "max_position_embeddings", "normalization", "qk_layernorm", "add_bias_linear"),
-            *("add_qkv_bias", "untie_embeddings_and_output_weights", "position_embedding_type"),
-        )
-    }
-    values |= {"trainer_model": model.name, "trainer_family": model.family, "swiglu": model.gated_linear_unit}
-    values["group_query_attention"] = model.num_query_groups != model.num_attention_heads
-    return values | _mla(model.mla)
-
-
-def _mla(mla: MLA | None) -> dict[str, object]:
-    if mla is None:
-        return {"multi_latent_attention": False}
-    names = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
-    return {"multi_latent_attention": True, **{name: getattr(mla, name) for name in names}}
-
-
-def _moe(moe: MoE) -> dict[str, object]:
-    return {
-        "num_experts": moe.num_experts,
-        "moe_router_topk": moe.moe_router_topk,
-        "moe_ffn_hidden_size": moe.moe_ffn_hidden_size,
-        "moe_layer_freq": list(moe.moe_layer_freq),
-        "moe_shared_expert_intermediate_size": moe.moe_shared_expert_intermediate_size or None,
-        "moe_shared_expert_gate": moe.moe_shared_expert_gate,
-        "moe_router_score_function": moe.moe_router_score_function,
-    }
-
-
-def _recipe(recipe: Recipe) -> dict[str, object]:
-    values: dict[str, object] = {name: getattr(recipe, name) for name in _SAME}
-    return values | {
-        "tensor_model_parallel_size": recipe.tp,
-        "pipeline_model_parallel_size": recipe.pp,
+    moe, fp8 = model.moe, recipe.precision == "fp8"
+    stated = values(workload, _TOLD["always"])
+    stated |= {
+        "group_query_attention": model.num_query_groups != model.num_attention_heads,
+        "multi_latent_attention": model.mla is not None,
         "virtual_pipeline_model_parallel_size": recipe.vpp if recipe.vpp > 1 else None,
-        "context_parallel_size": recipe.cp,
-        "expert_model_parallel_size": recipe.ep,
-        "expert_tensor_parallel_size": recipe.etp,
         "bf16": recipe.precision in ("bf16", "fp8"),
-        "fp8": "hybrid" if recipe.precision == "fp8" else None,
-        "fp8_recipe": recipe.fp8_recipe if recipe.precision == "fp8" else None,
+        "fp8": "hybrid" if fp8 else None,
+        "fp8_recipe": recipe.fp8_recipe if fp8 else None,
         "fp16": recipe.precision == "fp16",
         "cross_entropy_loss_fusion": False,
-        "bias_swiglu_fusion": bool(recipe.bias_activation_fusion),
-        "bias_gelu_fusion": bool(recipe.bias_activation_fusion),
         "recompute_granularity": None,
         "recompute_activations": False,
+        **dict.fromkeys(("bias_swiglu_fusion", "bias_gelu_fusion"), bool(recipe.bias_activation_fusion)),
     }
+    if model.mla is not None:
+        stated |= values(workload, _TOLD["mla"])
+    if moe is not None:
+        stated |= values(workload, _TOLD["moe"])
+        stated["moe_layer_freq"] = list(moe.moe_layer_freq)
+        stated["moe_shared_expert_intermediate_size"] = moe.moe_shared_expert_intermediate_size or None
+    return stated
 
 
 _DOTS = 48  # characters of a name and its dots (arguments.py _print_args)
@@ -147,7 +100,6 @@ def head(job: Job, facts: Mapping[str, object]) -> Iterator[str]:
     stated = {
         **arguments(workload),
         **facts,
-        "trainer_framework": workload.framework,
         "train_iters": job.steps,
         "seed": job.seed,
         "lr": job.learning_rate,

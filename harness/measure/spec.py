@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from harness.measure import support
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, nearest, raise_all
-from projector.hardware.yaml_file import Reader
+from projector.errors import InputError, Problem, raise_all, unknown
+from projector.hardware.types import stated
+from projector.hardware.yaml_file import Reader, keys_of
 from projector.io.files import read_yaml
 from projector.workload import schema, validate
 from projector.workload.workload import Workload
@@ -23,12 +23,7 @@ from projector.workload.workload import Workload
 FRAMEWORK = "pytorch"
 #: The file of a rank's trace.
 TRACE = "{job}.rank{rank}.trace.json.gz"
-KEYS = ("id", "model", "recipe", "gpus", "steps", "group", "seed", "learning_rate")
-PLAN_KEYS = ("device", "threads", "repeat", "cooldown", "profile", "optional", "runs")
-_SCHEDULE = {"wait": 0, "warmup": 0, "active": 1, "repeat": 1}
-_PROFILE = (*_SCHEDULE, "profile_memory", "with_stack", "with_flops", "record_shapes")
 _PROFILE_NEUTRAL = ("schedule", "enabled", "export_chrome_trace")  # a trace is always written in Chrome's format
-_REQUIRED = ("id", "model", "recipe")
 _NAME = frozenset(string.ascii_letters + string.digits + "._-")
 #: TPrimat's five strategies: (tp, pp) of eight NVIDIA GPUs, its Llama's, and its Qwen's (DmitriiNikolaevAtAmd/tprimat
 #: README).
@@ -39,7 +34,7 @@ STRATEGIES = {
     "minimal_communication": ((1, 1), (1, 1)),
     "balanced": ((2, 1), (2, 2)),
 }
-LEAST_STEPS, _MOST_STEPS, _MOST_REPEATS = 3, 1_000_000, 100  # below three steps nothing remains behind the warm-up
+LEAST_STEPS = 3  # below three steps nothing remains behind the warm-up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +42,12 @@ class Job:
     """One training. ``workload.recipe`` states every switch that the trainer sets (:func:`support.settle`).
     ``strategy``: the word of :data:`STRATEGIES` for how it is split."""
 
-    id: str
+    id: str = stated()
     workload: Workload
-    steps: int = 20
-    group: str = ""
-    seed: int = 1234
-    learning_rate: float = 1e-3
+    steps: int = stated(LEAST_STEPS, 1_000_000, default=20)
+    group: str = stated(default="")
+    seed: int = stated(0, 2**31 - 1, default=1234)
+    learning_rate: float = stated(1e-12, 1, default=1e-3)
     strategy: str = ""
 
 
@@ -61,14 +56,14 @@ class Profile:
     """The content of a profiler's trace of a training: torch.profiler's schedule (``wait``, ``warmup``, ``active``
     steps, ``repeat`` times, behind the timed steps) and its switches, each by the name it has there."""
 
-    wait: int = 0
-    warmup: int = 1
-    active: int = 2
-    repeat: int = 1
-    profile_memory: bool = False
-    with_stack: bool = False
-    with_flops: bool = False
-    record_shapes: bool = True
+    wait: int = stated(0, 1000, default=0)
+    warmup: int = stated(0, 1000, default=1)
+    active: int = stated(1, 1000, default=2)
+    repeat: int = stated(1, 1000, default=1)
+    profile_memory: bool = stated(default=False)
+    with_stack: bool = stated(default=False)
+    with_flops: bool = stated(default=False)
+    record_shapes: bool = stated(default=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +74,17 @@ class Plan:
     for are left out, with a word."""
 
     jobs: tuple[Job, ...] = ()
-    repeat: int = 1
-    device: str = ""
-    threads: int = 0
-    cooldown: int = 0
+    repeat: int = stated(1, 100, default=1)
+    device: str = stated(words=("cpu", "cuda", ""), default="")
+    threads: int = stated(1, 1024, default=0)
+    cooldown: int = stated(0, 3600, default=0)
     profile: Profile | None = None
-    optional: bool = False
+    optional: bool = stated(default=False)
+
+
+#: The keys of a file.
+KEYS = (*keys_of(Job), "model", "recipe", "gpus")
+PLAN_KEYS = (*keys_of(Plan), "profile", "runs")
 
 
 def read(path: Path) -> Plan:
@@ -110,14 +110,7 @@ def parse(value: object, where: str) -> tuple[Plan, list[Problem]]:
     given, prefix = (value, "measure.runs") if isinstance(value, Mapping) else ({"runs": value}, "measure")
     read = Reader(given, where, "measure.")
     read.known(PLAN_KEYS)
-    plan = Plan(
-        repeat=read.integer("repeat", 1, _MOST_REPEATS, default=1),
-        threads=read.integer("threads", 1, 1024) if "threads" in given else 0,
-        device=read.choice("device", ("cpu", "cuda")) if given.get("device", "") != "" else "",
-        cooldown=read.integer("cooldown", 0, 3600, default=0),
-        profile=_profile(given.get("profile", False), where, read.problems),
-        optional=read.switch("optional"),
-    )
+    plan = Plan(**read.fields(Plan), profile=_profile(given.get("profile", False), where, read.problems))
     items = given.get("runs")
     if not isinstance(items, Sequence) or isinstance(items, str):
         expected = "a list of trainings, each with " + ", ".join(KEYS)
@@ -131,11 +124,7 @@ def by_strategy(plan: Plan, names: Sequence[str], where: str) -> Plan:
     """Returns a plan with every training of ``plan`` once for each strategy, on as many processes; on fewer than eight,
     tp shrinks. Raises :class:`InputError` for unknown names and for sizes that a model or a batch cannot be split into."""
     wanted = list(STRATEGIES) if "all" in names else [name.lower().replace("-", "_") for name in names]
-    problems = [
-        Problem("command line", "--strategy", name, nearest(name, (*STRATEGIES, "all")))
-        for name in wanted
-        if name not in STRATEGIES
-    ]
+    problems = unknown("--strategy", wanted, (*STRATEGIES, "all"))
     jobs = []
     for job, name in product(plan.jobs, [name for name in wanted if name in STRATEGIES]):
         tp, pp = STRATEGIES[name][job.workload.model.family == "qwen"]
@@ -154,20 +143,15 @@ def _profile(value: object, where: str, problems: list[Problem]) -> Profile | No
     """Reads ``true`` or a mapping of :class:`Profile`; the schedule may be a mapping of its own, as TPrimat writes it."""
     if not isinstance(value, Mapping):
         if not isinstance(value, bool):
-            problems.append(
-                Problem(where, "measure.profile", value, "true, false, or a mapping with " + ", ".join(_PROFILE))
-            )
+            expected = "true, false, or a mapping with " + ", ".join(keys_of(Profile))
+            problems.append(Problem(where, "measure.profile", value, expected))
         return Profile() if value else None
     schedule = value.get("schedule", {})
-    flat = {**value, **(schedule if isinstance(schedule, Mapping) else {})}
-    read = Reader(flat, where, "measure.profile.")
-    read.known((*_PROFILE, *_PROFILE_NEUTRAL))
-    words: dict[str, Any] = {
-        name: read.integer(name, least, 1000, default=getattr(Profile(), name)) for name, least in _SCHEDULE.items()
-    }
-    words |= {name: read.switch(name) for name in _PROFILE if name not in _SCHEDULE and name in flat}
+    read = Reader({**value, **(schedule if isinstance(schedule, Mapping) else {})}, where, "measure.profile.")
+    read.known((*keys_of(Profile), *_PROFILE_NEUTRAL))
+    profile = Profile(**read.fields(Profile))
     problems += read.problems
-    return None if flat.get("enabled") is False or read.problems else Profile(**words)
+    return None if value.get("enabled") is False or read.problems else profile
 
 
 def _job(item: object, where: str, key: str, problems: list[Problem]) -> Job | None:
@@ -176,24 +160,15 @@ def _job(item: object, where: str, key: str, problems: list[Problem]) -> Job | N
         return None
     read = Reader(item, where, f"{key}.")
     read.known(KEYS)
-    for name in _REQUIRED:
+    for name in ("model", "recipe"):
         if name not in item:
             read.fail(name, "nothing", "a value: every training has one")
-    name, group, rate = item.get("id", "-"), item.get("group", ""), item.get("learning_rate", Job.learning_rate)
-    if not isinstance(name, str) or not name or set(name) - _NAME:
-        read.fail("id", name, "a name of letters, digits, dots, dashes and underscores")
-    if not isinstance(group, str):
-        read.fail("group", group, "text")
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
-        read.fail("learning_rate", rate, "a number above 0, at most 1")
-    steps = read.integer("steps", LEAST_STEPS, _MOST_STEPS, default=Job.steps)
-    gpus = read.integer("gpus", 1, 1_000_000, default=1)
-    seed = read.integer("seed", 0, 2**31 - 1, default=Job.seed)
-    workload, wrong = _workload(item, gpus, where, f"{key}.")
+    values = read.fields(Job)
+    if values["id"] == item.get("id") and set(values["id"]) - _NAME:
+        read.fail("id", values["id"], "a name of letters, digits, dots, dashes and underscores")
+    workload, wrong = _workload(item, read.integer("gpus", 1, 1_000_000, default=1), where, f"{key}.")
     problems += [*read.problems, *wrong]
-    if read.problems or workload is None:
-        return None
-    return Job(id=name, workload=workload, steps=steps, group=group, seed=seed, learning_rate=float(rate))
+    return None if read.problems or workload is None else Job(workload=workload, **values)
 
 
 def _workload(item: Mapping[str, object], gpus: int, where: str, key: str) -> tuple[Workload | None, list[Problem]]:
@@ -206,11 +181,10 @@ def _workload(item: Mapping[str, object], gpus: int, where: str, key: str) -> tu
         problems = problems + wrong
     if model is None or recipe is None:
         return None, problems
-    stated = Workload(model=model, recipe=recipe, gpus=gpus, framework=FRAMEWORK)
-    invalid = [*validate.problems(stated, where)]
-    invalid = invalid or support.problems(stated, where)
+    work = Workload(model=model, recipe=recipe, gpus=gpus, framework=FRAMEWORK)
+    invalid = [*validate.problems(work, where)] or support.problems(work, where)
     problems += [replace(problem, key=key + problem.key) for problem in invalid]
-    return (None, problems) if problems else (support.settle(stated), [])
+    return (None, problems) if problems else (support.settle(work), [])
 
 
 def _repeated(items: Sequence[object], where: str, prefix: str) -> list[Problem]:

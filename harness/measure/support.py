@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from typing import Any
 
+from harness.evidence import shelf
 from projector import pipeline
 from projector.errors import Problem
 from projector.settle import scheduling
@@ -21,40 +23,10 @@ SCHEDULES: Mapping[str, str] = {
     "interleaved": "ScheduleInterleaved1F1B",
     "looped_bfs": "ScheduleLoopedBFS",
 }
-#: Fields with a choice: the first is what an unstated field gets.
-_CHOICES: Mapping[str, tuple[object, ...]] = {
-    "precision": ("fp32", "bf16", "fp8"),
-    "fp8_recipe": ("tensorwise", "rowwise", "blockwise"),
-    "data_parallel_sharding": ("no_shard", "optim_grads_params"),
-    "moe_router_force_load_balancing": (False, True),
-}
-#: Fields with the only value that this trainer has.
-_FIXED: Mapping[str, object] = {
-    "cp": 1,
-    "etp": 1,
-    "sequence_parallel": False,
-    "grad_reduce_in_bf16": False,
-    "gradient_accumulation_fusion": False,
-    "optimizer": "adam",
-    "recompute_granularity": "none",
-    "moe_token_dispatcher_type": "alltoall",
-    "moe_permute_fusion": False,
-    "moe_router_fusion": False,
-    "moe_router_dtype": "fp32",
-    "moe_shared_expert_overlap": False,
-    "apply_rope_fusion": False,
-    "bias_activation_fusion": False,
-    "cross_entropy_fusion": "none",
-    "manual_gc": True,
-    "make_vocab_size_divisible_by": 1,
-    "check_for_nan_in_loss_and_grad": False,
-    "create_attention_mask_in_dataloader": False,
-}
-_LAID_OUT = (
-    *("micro_batch_size", "global_batch_size", "seq_length", "tp", "pp", "vpp", "ep", "pipeline_schedule"),
-    *("pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"),
-    *("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "allow_uneven_pipeline_split"),
-)
+_FILE: Mapping[str, Any] = shelf.data("measure/support.yaml")
+_CHOICES: Mapping[str, Sequence[object]] = _FILE["choices"]
+_FIXED: Mapping[str, object] = _FILE["fixed"]
+_LAID_OUT = _FILE["laid_out"].split()
 _DERIVED = ("overlap_grad_reduce", "overlap_param_gather", "moe_grouped_gemm")
 
 

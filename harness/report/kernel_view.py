@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,11 @@ from harness.kernels.score import (
     of_new_weights,
     skipped,
 )
-from harness.kernels.table_coverage import SuiteShare
+from harness.kernels.table_coverage import Share
 from harness.report import markdown, spec
+from harness.report.said import said
 from harness.report.spec import tabled, yes_no
 from harness.report.table import NONE, Report, Table, percent, ratio
-from projector.dataclass import dataclass
 from projector.io.files import write_whole
 from projector.io.rows import grouped
 
@@ -80,36 +81,16 @@ def _drawn(score: Score, curves: bool) -> Mapping[str, tuple[str, bytes]]:
     return pictures
 
 
-@dataclass(frozen=True)
-class Goal:
-    """A goal for the error of rows of this kind, these GPUs and types (all where empty)."""
-
-    title: str
-    goal: float
-    kind: str
-    gpus: tuple[str, ...] = ()
-    dtypes: tuple[str, ...] = ()
-    before: float | None = None
-    measure: str = ""
-    layouts: tuple[str, ...] = ()
-    backward: bool | None = None
-
-
 #: The goal for a GPU whose own figures entered no constant.
 TRANSFER = 0.15
 
-GOALS = tuple(Goal(**spec.frozen(said)) for said in spec.GOALS)
 
-
-def matches(goal: Goal, row: Row) -> bool:
-    op = row.measured.op
-    return (
-        row.kind == goal.kind
-        and (not goal.gpus or row.gpu in goal.gpus)
-        and (not goal.dtypes or row.dtype in goal.dtypes)
-        and (not goal.layouts or getattr(op, "layout", "") in goal.layouts)
-        and (goal.backward is None or getattr(op, "backward", None) == goal.backward)
-    )
+def matches(goal: Mapping[str, Any], row: Row) -> bool:
+    """Tells whether a row is among those that a goal of ``tables.yaml`` is set for."""
+    of_op = {name: getattr(row.measured.op, name, None) for name in ("layout", "backward")}
+    known = {"kind": row.kind, "gpus": row.gpu, "dtypes": row.dtype, "layouts": of_op["layout"]} | of_op
+    asked = {name: goal[name] for name in known if name in goal}
+    return all(known[name] in (each if isinstance(each, list) else (each,)) for name, each in asked.items())
 
 
 TOO_FEW = "too few"
@@ -134,26 +115,12 @@ def _lines(score: Score, loaded: Loaded) -> list[str]:
     gpus = len({row.gpu for row in score.rows})
     lines = [f"{len(score.rows)} rows of {gpus} GPUs modelled, {len(loaded.skipped)} left out"]
     new = of_new_weights(score, range(len(score.rows)))
-    if new is not None:
-        lines.append(
-            f"A GEMM of a new (n, k) is off by {percent(new.mape)} (median {percent(new.median)}, p90 {percent(new.p90)}): "
-            f"{new.n} weights, each counted once, none seen by the fit that judges it"
-        )
+    lines += said("kernels_new_weights", new) if new is not None else []
     lines += _new_gpu(score)
-    unseen = ~score.seen
-    if unseen.any():
-        shipped = errors(score.error("shipped")[unseen & score.large])
-        if shipped is not None:
-            lines.append(
-                f"{int(unseen.sum())} rows come from sources that no shipped constant was fitted on, so the shipped column "
-                f"is held out for them: MAPE {percent(shipped.mape)}, median {percent(shipped.median)} "
-                f"over {shipped.n} training shapes"
-            )
-    if score.seen.any():
-        lines.append(
-            f"{int(score.seen.sum())} rows come from sources that the shipped constants were fitted on: their shipped "
-            "column is in-sample, read the held-out one"
-        )
+    shipped = errors(score.error("shipped")[~score.seen & score.large])
+    if shipped is not None:
+        lines += said("kernels_unseen", {"rows": int((~score.seen).sum()), "of": shipped})
+    lines += said("kernels_seen", {"rows": int(score.seen.sum())}) if score.seen.any() else []
     for word, meaning in (("general", "the general ones of its type"), ("prior", "priors, fitted on nothing")):
         names = sorted(
             {r.measured.family for r, c in zip(score.rows, score.constants, strict=True) if c == word} - {""}
@@ -184,16 +151,18 @@ def _new_weights(score: Score) -> Table:
 def goals(score: Score) -> Table:
     """Returns each goal that has rows beside the error that was reached, and the best figure known before."""
     lines = []
-    for goal in GOALS:
+    for goal in spec.GOALS:
         where = np.array(
             [i for i, row in enumerate(score.rows) if score.large[i] and matches(goal, row)], dtype=np.intp
         )
         if len(where):
             fits = _errors(score, where)
-            held, bound = fits["heldout"], _at_most(goal.goal, 1 if goal.goal < 0.05 else 0)
-            met = yes_no(held.mape <= goal.goal) if held else ""
+            held, bound = fits["heldout"], _at_most(goal["goal"], 1 if goal["goal"] < 0.05 else 0)
+            met = yes_no(held.mape <= goal["goal"]) if held else ""
             rows = ratio(held.n if held else 0, len(where))
-            lines.append({"goal": goal, "rows": rows, "bound": bound, "met": met, **fits})
+            lines.append(
+                {"goal": {"before": None, "measure": "", **goal}, "rows": rows, "bound": bound, "met": met, **fits}
+            )
     return tabled("goals", lines)
 
 
@@ -259,8 +228,12 @@ def nothing(loaded: Loaded) -> Report:
     return Report(title="Kernel models against measured kernels", lines=(line,), tables=(_skipped(loaded),))
 
 
-def unmeasured(found: Sequence[SuiteShare]) -> Table:
-    """Returns the share of each suite's step time that no measured kernel table covers."""
+def unmeasured(found: Iterable[tuple[str, str, Sequence[Share]]]) -> Table:
+    """Returns the mean share of the step time of each suite's runs on a GPU that no measured kernel table covers."""
     kinds = ("gemm", "groupedgemm", "attention", "stream")
-    shares = ((suite, (suite.by_kind.get(kind, 0.0) for kind in kinds)) for suite in found)
-    return tabled("without_table", [(s.suite, s.gpu, s.runs, s.measured, s.unmeasured, *of) for s, of in shares])
+    lines = []
+    for suite, gpu, of_runs in found:
+        by_kind = [fmean(share.by_kind.get(kind, 0.0) for share in of_runs) for kind in kinds]
+        whole = (fmean(share.measured for share in of_runs), fmean(share.unmeasured for share in of_runs))
+        lines.append((suite, gpu, len(of_runs), *whole, *by_kind))
+    return tabled("without_table", lines)

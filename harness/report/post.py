@@ -11,9 +11,10 @@ from harness.contracts import frame
 from harness.contracts.results import BASELINE, Evaluation
 from harness.report import markdown, payload, view_rows
 from harness.report.plot_post import PLOTS
+from harness.report.said import said
 from harness.report.spec import SPECS, table, tabled, values
-from harness.report.table import NONE, Table, main_columns, number, percent
-from harness.report.verdict import main, many, verdict
+from harness.report.table import NONE, Table, main_columns, percent
+from harness.report.verdict import main, verdict
 from harness.score import accuracy, causes, whatif
 from harness.score.figures import Figures
 
@@ -98,15 +99,9 @@ def _table(made: Table) -> Iterator[str]:
 
 def _measured(of: Figures) -> Iterator[str]:
     rows = of.fit("heldout")
-    publishers = values(rows, "publisher")
     kinds = {key: rows[key][rows[key] != ""].nunique() for key in ("model", "family", "gpu", "framework")}
-    held = of.held
-    yield from _paragraph(
-        f"{many(len(rows), 'run')} of {many(publishers.nunique(), 'source')}: {many(kinds['model'], 'model')} of"
-        f" {kinds['family']} families, {many(kinds['gpu'], 'kind')} of GPU, {many(kinds['framework'], 'framework')}.",
-        f"{held.eligible} of them state a throughput and a whole configuration; {held.compared} of these"
-        f" ({percent(held.coverage)}) are projected and compared.",
-    )
+    item = {"of": of, "runs": len(rows), "sources": values(rows, "publisher").nunique(), "kinds": kinds}
+    yield from _paragraph(*said("post_measured", item))
 
 
 def _sources(evaluation: Evaluation, name: str) -> Table:
@@ -118,43 +113,17 @@ def _sources(evaluation: Evaluation, name: str) -> Table:
 
 
 def _good(of: Figures, gate: Sequence[str]) -> Iterator[str]:
-    held, inside, memory = of.held, of.intervals, of.memory
-    failed = [line for line in gate if not line.startswith("PASS")]
-    yield from _paragraph(
-        f"Where every run counts once the mean error of tokens/s/GPU is {percent(held.mape)}; where every kind of run (model"
-        f" family × GPU × framework) counts once, it is {percent(held.macro_mape)}: a few odd kinds weigh as much there as"
-        " hundreds of runs of one source.",
-        f"With nothing fitted it is {percent(of.uncalibrated.mape)} and {percent(of.uncalibrated.macro_mape)}."
-        if of.uncalibrated.mape is not None
-        else "",
-        f"{percent(inside.inside, 0)} of the measurements lie inside their 90 % interval ({percent(inside.macro, 0)} by"
-        f" kind); half of the intervals are narrower than {percent(inside.width, 0)}."
-        if inside is not None
-        else "",
-        f"Peak memory is off by {percent(memory.mape)} on average over {many(memory.compared, 'run')}."
-        if memory is not None
-        else "",
-    )
+    yield from _paragraph(*said("post_good", of))
     if gate:
-        yield from _paragraph(
-            f"Gate: {len(gate) - len(failed)} of {len(gate)} checks hold.", *(f"{line}." for line in failed)
-        )
+        failed = [line for line in gate if not line.startswith("PASS")]
+        held = f"Gate: {len(gate) - len(failed)} of {len(gate)} checks hold."
+        yield from _paragraph(held, *(f"{line}." for line in failed))
 
 
 def _order(of: Figures) -> Iterator[str]:
     gains = whatif.gains(of.fit("heldout"))
-    order, seen = of.order, of.order_seen
-    yield from _paragraph(
-        f"{many(order.groups, 'group')} hold runs of one job that differ in a few switches. Kendall's tau-b is"
-        f" {number(order.tau)} on average; over the {seen.groups} groups that differ in something that a projector sees,"
-        f" {number(seen.tau)}.",
-        f"Running what the projection puts first costs {percent(order.regret)} of throughput on average, at worst"
-        f" {percent(order.worst_regret)} ({order.worst_group or NONE}).",
-        f"Over {many(len(gains.measured), 'pair')} of runs the projected gain of the faster one is off by"
-        f" {percent(gains.typical_error)} in the median."
-        if len(gains.measured)
-        else "",
-    )
+    item = {"of": of, "gains": gains, "pairs": len(gains.measured), "worst_group": of.order.worst_group or NONE}
+    yield from _paragraph(*said("post_order", item))
 
 
 def _bad(of: Figures) -> Iterator[str]:
@@ -163,13 +132,12 @@ def _bad(of: Figures) -> Iterator[str]:
         return
     cells, ablated = causes.cells(known), causes.ablations(known)
     most, alone = cells[:3], cells[cells["rows"] == 1]
-    yield from _paragraph(
-        f"The {len(most)} worst of {many(len(cells), 'kind')} of run add {100 * most['points'].sum():.1f} of the"
-        f" {100 * cells['points'].sum():.1f} points of the mean by kind; {many(len(alone), 'kind')} rest on a single run"
-        f" ({100 * alone['points'].sum():.1f} points).",
-        f"Were the typical error of every kind known in advance, {percent(ablated['error'].iloc[-1])} would be left: that is"
-        " how much runs of one kind differ among themselves, and no correction by kind can take it away.",
-    )
+    points = {
+        name: 100 * part["points"].sum()
+        for name, part in (("worst_points", most), ("points", cells), ("alone_points", alone))
+    }
+    counts = {"worst": len(most), "cells": len(cells), "alone": len(alone)}
+    yield from _paragraph(*said("post_bad", {**counts, **points, "left": ablated["error"].iloc[-1]}))
 
 
 def _cells(of: Figures) -> Table:
@@ -190,7 +158,7 @@ def _worst(of: Figures) -> Table:
 def _refused(of: Figures) -> Table:
     reasons = accuracy.refusals(of.fit("heldout"))
     rest = len(reasons) - _REASONS
-    note = f"{many(rest, 'rarer reason')} {'is' if rest == 1 else 'are'} in the report." if rest > 0 else ""
+    note = f"{rest} rarer reason{' is' if rest == 1 else 's are'} in the report." if rest > 0 else ""
     return tabled("post_refused", reasons[:_REASONS], note=note)
 
 
@@ -204,19 +172,12 @@ def _how_to_repeat(of: Figures, provenance: Mapping[str, Any]) -> Iterator[str]:
         "```",
         "",
     )
-    yield from _paragraph(*_made_of(provenance))
-    yield from _paragraph(
-        "Held out is the calibration alone: several constants of the models were chosen with these same runs at hand, so"
-        " expect more error on runs that are not among them."
-    )
-
-
-def _made_of(provenance: Mapping[str, Any]) -> Iterator[str]:
     versions = [f"{name} {version}" for name, version in dict(provenance.get("versions", {})).items()]
     revision = str(provenance.get("revision", ""))
-    if versions:
-        yield f"Made with {', '.join(versions)}."
-    if revision:
-        yield f"Revision {revision[:12]}{'+changes' if revision.endswith('+changes') else ''}."
-    if provenance.get("inputs"):
-        yield f"{many(len(provenance['inputs']), 'input file')}, with their hashes in the report."
+    made = {
+        "versions": ", ".join(versions),
+        "revision": revision and revision[:12] + ("+changes" if revision.endswith("+changes") else ""),
+        "inputs": len(provenance.get("inputs", ())) or None,
+    }
+    yield from _paragraph(*said("post_made_of", made))
+    yield from _paragraph(*said("post_end", {}))

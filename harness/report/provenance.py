@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from projector.dataclass import dataclass
+from projector.io.code import version_of
 
 DISTRIBUTIONS = ("projector-harness", "numpy", "PyYAML")
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +33,7 @@ def collect(inputs: Iterable[Path], command: Sequence[str], seconds: float) -> d
 
 def versions() -> dict[str, str]:
     """Returns the versions of the distributions that figures depend on."""
-    return {name: _version(name) for name in DISTRIBUTIONS}
+    return {name: version_of(name) for name in DISTRIBUTIONS}
 
 
 def flat(provenance: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
@@ -110,12 +111,3 @@ def _git(root: Path, *arguments: str) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.strip()
-
-
-def _version(name: str) -> str:
-    from importlib import metadata
-
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "not installed"

@@ -17,7 +17,7 @@ from harness.report.plot_post import PLOTS
 from harness.report.table import Report
 from harness.report.verdict import main, verdict
 from harness.score.gate import Check
-from projector.errors import Problem, nearest
+from projector.errors import Problem, unknown
 from projector.io.files import write_whole
 
 #: The ends of titles of tables with one line a run.
@@ -40,7 +40,7 @@ _STEMS = ("measured", "models", "kinds", "parallelism", "memory", "steps")
 
 def format_problems(words: Collection[str]) -> list[Problem]:
     """Returns a problem for each word that names none of :data:`FORMATS`."""
-    return [Problem("command line", "--format", w, nearest(w, tuple(FORMATS))) for w in words if w not in FORMATS]
+    return unknown("--format", words, tuple(FORMATS))
 
 
 def usual(*, plots: bool) -> tuple[str, ...]:

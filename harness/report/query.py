@@ -16,7 +16,7 @@ from harness.report import latex, markdown
 from harness.report.spec import GROUPS, METRICS, Spec, table, values
 from harness.report.table import NONE, Table
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, nearest, raise_all
+from projector.errors import InputError, Problem, nearest, raise_all, unknown
 from projector.io import csv_file
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def ask(evaluation: Evaluation, by: str, metrics: str, where: Sequence[str], for
     groups, wanted = _words(by), _words(metrics or USUAL)
     conditions, problems = _conditions(where, known)
     problems += format_problems(formats)
-    problems += [Problem(_WHERE, "--by", name, nearest(name, known)) for name in groups if name not in known]
-    problems += [Problem(_WHERE, "--metric", m, nearest(m, tuple(METRICS))) for m in wanted if m not in METRICS]
+    problems += unknown("--by", groups, known)
+    problems += unknown("--metric", wanted, tuple(METRICS))
     chosen = rows
     for condition in conditions:
         holds, wrong = _rows_that_meet(rows, condition)
@@ -85,7 +85,7 @@ def ask(evaluation: Evaluation, by: str, metrics: str, where: Sequence[str], for
 
 def format_problems(words: Sequence[str]) -> list[Problem]:
     """Returns the problems of the formats asked for: at most one is allowed, and of :data:`FORMATS`."""
-    wrong = [Problem(_WHERE, "--format", word, nearest(word, tuple(FORMATS))) for word in words if word not in FORMATS]
+    wrong = unknown("--format", words, tuple(FORMATS))
     many = Problem(
         _WHERE, "--format", " ".join(words), "one format, where --by, --metric or --where asks for one table"
     )

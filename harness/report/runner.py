@@ -12,48 +12,34 @@ from typing import TextIO, cast
 
 
 class Guarded:
-    """A stream whose lines are no commands; all other methods are those of the stream behind it."""
+    """A stream whose lines are no commands; all other methods are those of the stream behind it. What has no end of a line
+    yet is held back until it has one, or until it is flushed and can be no command any more."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
-        self._blank = True  # nothing but white space since the line began
-        self._colon = ""  # the first colon of a line, held back to see whether another follows
+        self.unfinished = ""
 
     def write(self, text: str) -> int:
-        self.stream.write(self._without_commands(text))
+        *lines, self.unfinished = re.split(r"(?<=[\r\n])", self.unfinished + text)
+        self.stream.write("".join(map(_no_command, lines)))
         return len(text)
-
-    def _without_commands(self, text: str) -> str:
-        pieces = []
-        for piece in re.split(r"([\r\n])", text.replace("##[", "## [")):
-            if piece in ("\r", "\n"):
-                pieces.append(self._colon + piece)
-                self._blank, self._colon = True, ""
-            elif piece:
-                pieces.append(self._line(piece))
-        return "".join(pieces)
-
-    def _line(self, piece: str) -> str:
-        """Returns a piece of one line in which no command begins."""
-        if not self._blank:
-            return piece
-        whole = self._colon + piece
-        self._colon = ""
-        bare = whole.lstrip()
-        if not bare:
-            return whole
-        if bare == ":":
-            self._colon = whole
-            return ""
-        self._blank = False
-        return whole.replace("::", ": :", 1) if bare.startswith("::") else whole
 
     def writelines(self, lines: list[str]) -> None:
         for line in lines:
             self.write(line)
 
+    def flush(self) -> None:
+        if self.unfinished.strip() not in ("", ":"):
+            self.stream.write(_no_command(self.unfinished))
+            self.unfinished = ""
+        self.stream.flush()
+
     def __getattr__(self, name: str) -> object:
         return cast(object, getattr(self.stream, name))
+
+
+def _no_command(line: str) -> str:
+    return re.sub(r"^(\s*):(?=:)", r"\1: ", line.replace("##[", "## ["))
 
 
 @contextmanager
@@ -62,8 +48,13 @@ def commandless(environment: Mapping[str, str]) -> Iterator[None]:
     if environment.get("GITHUB_ACTIONS") != "true":
         yield
         return
-    with redirect_stdout(cast(TextIO, Guarded(sys.stdout))), redirect_stderr(cast(TextIO, Guarded(sys.stderr))):
-        yield
+    streams = Guarded(sys.stdout), Guarded(sys.stderr)
+    with redirect_stdout(cast(TextIO, streams[0])), redirect_stderr(cast(TextIO, streams[1])):
+        try:
+            yield
+        finally:
+            for stream in streams:
+                stream.write("\n" if stream.unfinished else "")
 
 
 def unguarded(stream: TextIO) -> TextIO:

@@ -12,6 +12,7 @@ from pathlib import Path
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.report import spec, view_drift, view_rows
+from harness.report.said import said
 from harness.report.table import Report, Table, number, percent, signed
 from harness.score import accuracy
 from harness.score.drift import Drift
@@ -119,16 +120,8 @@ def _verdict(screen: Screen) -> str:
     word = _WORDS[screen.verdict] if screen.judged else ""
     if screen.verdict == "INCONCLUSIVE" and bool(of.rows["disturbed"].all()):
         word = "Inconclusive (every measurement was disturbed): "
-    if held.macro_mape is None:
-        sentence = f"{screen.main} projects no row with a measured throughput and a whole configuration"
-    elif held.compared == 1:
-        off = percent(held.macro_mape)
-        sentence = f"{screen.main} is {off} off on the one measured row, by a fit that saw none of its source"
-    else:
-        sentence = (
-            f"{screen.main} is {percent(held.median)} off on the median of {held.compared} measured rows, and"
-            f" {percent(held.macro_mape)} on average over kinds of runs, each by a fit that saw no row of its source"
-        )
+    key = "screen_nothing" if held.macro_mape is None else "screen_one" if held.compared == 1 else "screen_many"
+    sentence = said(key, {"name": screen.main, "held": held})[0]
     return f"{word}{sentence}." if word else f"{sentence[0].upper()}{sentence[1:]}."
 
 

@@ -14,11 +14,12 @@ from harness.contracts import frame
 from harness.contracts.estimates import publisher
 from harness.contracts.frame import CELL
 from harness.evidence import shelf
-from harness.report.table import NONE, Cell, Column, Table, cells, columns, number, percent, signed, table_of
+from harness.report.table import NONE, Cell, Column, Table, cells, columns, number, percent, table_of
 from harness.score.figures import Figures
 from projector.dataclass import dataclass
 from projector.errors import truncate
-from projector.io.table import at, factor, number0, number1, number3, percent0, rate, signed0, significant
+from projector.io.table import SHOWN as FORMATS
+from projector.io.table import at
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,13 +67,9 @@ def _ends(shown: Callable[[float], str]) -> Callable[[tuple[float, float]], str]
 
 #: The ways in which ``as`` of an entry of ``tables.yaml`` shows a value; a text with a brace is a format.
 SHOWN: Mapping[str, Callable[[Any], str]] = {
-    **{f.__name__: f for f in (percent, signed, number, rate, factor, significant, yes_no, stated, few, span)},
-    "percent0": percent0,
+    **FORMATS,
+    **{f.__name__: f for f in (yes_no, stated, few, span)},
     "percent2": partial(percent, digits=2),
-    "signed0": signed0,
-    "number0": number0,
-    "number1": number1,
-    "number3": number3,
     "number_span": _ends(number),
     "whole": "{:,.0f}".format,
     "thousands": lambda value: f"{value / 1e3:,.0f}",

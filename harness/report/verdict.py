@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from harness.contracts.results import BASELINE, Evaluation
+from harness.report.said import said
 from harness.report.table import NONE, number, percent
 from harness.score.figures import Figures
 from projector.dataclass import dataclass
@@ -42,9 +42,18 @@ def verdict(evaluation: Evaluation) -> Verdict:
     inside_share = percent(inside.inside if inside else None, 0)
     by_kind = f"{percent(inside.macro, 0)} by kind" if inside else "too few families to learn one from"
     ordered = f"{order.groups} groups, tau-b {number(order.tau)}"
+    rows = of.fit("heldout")
+    item = {
+        "of": of,
+        "name": name or "any predictor",
+        "gpus": rows["gpu"][rows["error"].notna()].nunique(),
+        "against": name != BASELINE and of.baseline.mape is not None,
+        "worst_group": order.worst_group or NONE,
+    }
+    known = held.mape is not None
     return Verdict(
-        headline=_headline(name, of),
-        lines=tuple(_lines(name, of)),
+        headline=said("headline" if known else "nothing_compared", item)[0],
+        lines=tuple(said("verdict", item)) if known else (),
         figures=(
             Figure(percent(held.mape), "mean error of tokens/s/GPU", f"{held.compared} runs, each once"),
             Figure(
@@ -55,35 +64,3 @@ def verdict(evaluation: Evaluation) -> Verdict:
             Figure(percent(held.coverage, 0), "of complete runs projected", f"{held.compared} of {held.eligible}"),
         ),
     )
-
-
-def _headline(name: str, of: Figures) -> str:
-    held = of.held
-    if held.mape is None:
-        return (
-            f"No run of these {held.rows} has both a measured throughput and a projection by {name or 'any predictor'}."
-        )
-    rows = of.fit("heldout")
-    gpus = rows["gpu"][rows["error"].notna()].nunique()
-    return (
-        f"Over {many(held.compared, 'measured run')} on {many(gpus, 'kind')} of GPU, {name} is off by {percent(held.mape)}"
-        f" on average: half of the runs by less than {percent(held.median)}, nine in ten by less than {percent(held.p90)}."
-    )
-
-
-def many(count: int, thing: str) -> str:
-    """Returns a number of things in words."""
-    return f"{count} {thing}{'' if count == 1 else 's'}"
-
-
-def _lines(name: str, of: Figures) -> Iterator[str]:
-    if of.held.mape is None:
-        return
-    if name != BASELINE and of.baseline.mape is not None:
-        yield f"One MFU per GPU and precision, the simplest rule, is off by {percent(of.baseline.mape)} on these runs."
-    if of.order.regret is not None:
-        yield (
-            f"Choosing the configuration that it puts first costs {percent(of.order.regret)} of throughput on average"
-            f" (worst {percent(of.order.worst_regret)}: {of.order.worst_group or NONE})."
-        )
-    yield "Held out: what corrects a run was learned without its source."

@@ -11,8 +11,9 @@ from harness.contracts import frame
 from harness.contracts.results import BASELINE, Evaluation
 from harness.predictors import PEERS
 from harness.report import view_causes, view_ranking, view_rows
+from harness.report.said import said
 from harness.report.spec import DEGREES, GROUPS, NOT_STATED, SPECS, stacked, table, tabled
-from harness.report.table import NONE, Column, Report, Table, number, percent
+from harness.report.table import NONE, Column, Report, Table
 from harness.score import accuracy
 from harness.score.figures import Figures
 from harness.score.gate import Check
@@ -158,14 +159,5 @@ def _every_row_and_refusal(rows: pd.DataFrame, name: str) -> tuple[Table, Table]
 def sentences(evaluation: Evaluation) -> tuple[str, ...]:
     """Returns the headline of every predictor in one sentence each."""
     by_predictor = frame.parts(evaluation.once, ["predictor"])
-    return tuple(_sentence(name, Figures(rows, evaluation.once)) for (name,), rows in by_predictor)
-
-
-def _sentence(name: str, of: Figures) -> str:
-    text = (
-        f"{name}: held-out TGS error {percent(of.held.macro_mape)} macro ({percent(of.held.mape)} plain) over"
-        f" {of.held.compared} rows, coverage {percent(of.held.coverage)}"
-    )
-    if of.order.tau is not None:
-        text += f", Kendall tau-b {number(of.order.tau)} over {of.order.groups} groups"
-    return text
+    figures = ((name, Figures(rows, evaluation.once)) for (name,), rows in by_predictor)
+    return tuple("".join(said("predictor", {"name": name, "of": of})) for name, of in figures)

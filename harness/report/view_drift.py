@@ -7,8 +7,9 @@ from dataclasses import field, replace
 
 from harness.contracts.estimates import publisher
 from harness.contracts.results import RunFacts
+from harness.report.said import said
 from harness.report.spec import tabled
-from harness.report.table import Report, Table, percent, signed
+from harness.report.table import Report, Table, signed
 from harness.score.drift import WORSE, Drift, Moved, Paired, paired
 from projector.dataclass import dataclass
 
@@ -29,21 +30,18 @@ def added(report: Report, drift: Drift, plain: Drift | None = None, known: Known
     """Returns ``report`` with the drift tables in front and the verdict among its gate lines. ``plain``: the drift of
     the uncalibrated rows, which is shown and never judged: a fitted factor hides a constant that is wrong by the same
     share everywhere. ``known``: the facts by which the change is tabulated by source."""
-    word = "PASS" if drift.passed else "FAIL"
-    verdict = (
-        f"{word} against earlier results: {len(drift.lost)} rows lost, {len(drift.broken)} broken (error grew by more"
-        f" than {_points(drift.tolerance)}), {len(drift.removed)} removed, {len(drift.gained)} gained,"
-        f" {len(drift.added)} new, {len(drift.worse)} worse by more than {_points(WORSE)}; mean error of shared rows"
-        f" {percent(drift.before)} before, {percent(drift.after)} now"
-    )
+    names = ("lost", "broken", "removed", "gained", "added", "worse")
+    limits = {
+        "word": "PASS" if drift.passed else "FAIL",
+        "tolerance": _points(drift.tolerance),
+        "least": _points(WORSE),
+    }
+    verdict = said("drift", {"of": drift, **limits, **{name: len(getattr(drift, name)) for name in names}})
     found = list(causes(drift))
     more = [f"FAIL and {len(found) - MOST} more rows: see the table of drift"] if len(found) > MOST else []
-    lines = [verdict, *found[:MOST], *more]
+    lines = [*verdict, *found[:MOST], *more]
     if plain is not None and plain.before is not None:
-        lines.append(
-            f"NOTE uncalibrated: mean error of shared rows {percent(plain.before)} before, {percent(plain.after)} now;"
-            f" {len(plain.worse)} rows worse by more than {_points(WORSE)}"
-        )
+        lines += said("drift_plain", {"of": plain, "worse": len(plain.worse), "least": _points(WORSE)})
     by_source = () if known is None else (_by_source((("held out", drift), ("as projected", plain)), known),)
     kinds = (("lost", drift.lost), ("removed", drift.removed), ("gained", drift.gained), ("new", drift.added))
     changed = [(word, *key) for word, keys in kinds for key in keys]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from harness.evaluation.platforms import SLOW, Alike, Rated, Scaled, best_of_gpus, peaks, unfair
+from harness.report.said import said
 from harness.report.spec import tabled
 from harness.report.table import Report, Table, percent
 from projector.io.rows import grouped
@@ -40,20 +41,14 @@ def verdict(rows: Sequence[Rated], same: Sequence[Alike]) -> list[str]:
     if not best:
         return ["No row states a rate and its number of GPUs."]
     first = best[0]
-    sentences = [
-        f"Best: {first.model} on {first.run.gpus} {first.run.gpu} ({first.strategy}): {first.tokens:,.0f} tokens/s, "
-        f"{_utilisation_text(first)}."
-    ]
+    sentences = said("peaks_best", {"first": first, "used": _utilisation_text(first)})
     for other in _others(best, first):
-        ahead = f"{first.tokens / other.tokens:.2f} times {other.run.gpu}'s best of {other.model}"
         reasons = ", ".join(unfair(first, other))
         fair = f"; not a fair comparison: {reasons}" if reasons else ", at the same work"
-        sentences.append(f"{ahead}{fair}. {other.run.gpu}: {_utilisation_text(other)}.")
-    slow = sum(row.slow for row in rows)
-    if slow:
-        sentences.append(
-            f"{slow} of {len(rows)} rows reach less than {percent(SLOW, 0)} of what is projected: find out why first."
-        )
+        item = {"other": other, "ahead": first.tokens / other.tokens, "fair": fair, "used": _utilisation_text(other)}
+        sentences += said("peaks_other", item)
+    if slow := sum(row.slow for row in rows):
+        sentences += said("peaks_slow", {"slow": slow, "rows": len(rows), "least": SLOW})
     return [*sentences, *map(_alike_text, same)]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.evaluation.plans import Held
+from harness.report.said import said
 from harness.report.spec import tabled
-from harness.report.table import Report, percent
+from harness.report.table import Report
 from projector.plan.forecast import Forecast
 
 
@@ -29,9 +30,7 @@ def _lines(rows: Sequence[Held]) -> list[str]:
         if judged:
             inside = sum(bool(run.inside(pick(run))) for run in judged)
             mean = sum(abs(error) for error in errors if error is not None) / len(errors)
-            sentences.append(
-                f"Hours from {words}: mean error {percent(mean)} over {len(judged)} runs, {inside} inside the interval."
-            )
+            sentences += said("plans", {"words": words, "mean": mean, "runs": len(judged), "inside": inside})
     return sentences
 
 
@@ -67,6 +66,6 @@ def _failures(rows: Sequence[Held]) -> list[tuple[object, ...]]:
             counted: tuple[object, ...] = (None,) * 4
             if run.interruptions is not None and run.total.interruptions is not None:
                 least, expected, most = run.interruptions
-                counted = (run.total.interruptions[0], expected, least, most)
+                counted = (run.total.interruptions.count, expected, least, most)
             lines.append((run.total.id, run.total.gpus, run.total.goodput, middle, low, high, *counted))
     return lines

@@ -8,12 +8,13 @@ from statistics import fmean, median
 from typing import Any
 
 from harness.calibrate import weights
-from harness.calibrate.held_out import JudgedRow, Judgement
+from harness.calibrate.held_out import Judgement
+from harness.calibrate.learn import LeftOutRow
+from harness.report.said import said
 from harness.report.spec import tabled
-from harness.report.table import Table, percent
+from harness.report.table import Table
 from projector import frameworks
 from projector.hardware import catalogue
-from projector.io.table import factor
 from projector.posterior import LEVEL, Posterior, cause
 
 
@@ -25,7 +26,7 @@ def by_group(judged: Judgement) -> Table:
     return tabled("expected", [_line(name, members) for name, members in rows])
 
 
-def own_runs(unseen: Sequence[JudgedRow]) -> Table:
+def own_runs(unseen: Sequence[LeftOutRow]) -> Table:
     """Tabulates the error of first looks after none and after some runs of the same source."""
     lines = []
     for number in sorted({row.own for row in unseen}):
@@ -36,7 +37,7 @@ def own_runs(unseen: Sequence[JudgedRow]) -> Table:
     return tabled("own_runs", lines)
 
 
-def _line(name: str, rows: Sequence[JudgedRow]) -> dict[str, Any]:
+def _line(name: str, rows: Sequence[LeftOutRow]) -> dict[str, Any]:
     """Returns the figures of a line of rows."""
     size, sources = [abs(judged.throughput_error) for judged in rows], [judged.row.source for judged in rows]
     return {
@@ -64,30 +65,25 @@ def scatter(known: Posterior) -> Table:
     return tabled("scatter", sorted(named, key=lambda item: -item[1]))
 
 
-def headline(unseen: Sequence[JudgedRow]) -> str:
+def headline(unseen: Sequence[LeftOutRow]) -> str:
     """Returns the error that a new source should expect in one sentence: the figures of README, page and terminal."""
     rows = [row for row in unseen if not row.own]
     if not rows:
         return "No first looks."
-    of = _line("", rows)
-    return (
-        f"Of {of['n']} runs of {of['sources']} sources that nobody had seen, half are within {percent(of['median'])} of what"
-        f" is measured, {percent(of['macro'])} off on average over sources; {percent(of['inside'], 0)} lie inside their 90 %"
-        f" interval, which at the median reaches {factor(of['reaches'])} to either side."
-    )
+    return said("unseen", _line("", rows))[0]
 
 
-def score(rows: Sequence[JudgedRow]) -> float:
+def score(rows: Sequence[LeftOutRow]) -> float:
     """Returns the mean interval score in ln (Gneiting, Raftery, *Strictly proper scoring rules*, JASA 102, 2007): width
     and, of a miss, 2 / (1 − level) times its distance from the interval."""
     alpha = 1.0 - LEVEL
     return fmean(2.0 * e.half + 2.0 / alpha * max(abs(e.error) - e.half, 0.0) for e in rows)
 
 
-def _groups(word: str, rows: Sequence[JudgedRow]) -> list[tuple[str, Sequence[JudgedRow]]]:
+def _groups(word: str, rows: Sequence[LeftOutRow]) -> list[tuple[str, Sequence[LeftOutRow]]]:
     profiles = frozenset(frameworks.names()) - {"unknown"}
     vendor = {name: catalogue.gpu(name).vendor for name in catalogue.gpu_names()}
-    holds: Mapping[str, Callable[[JudgedRow], bool]] = {
+    holds: Mapping[str, Callable[[LeftOutRow], bool]] = {
         "all": lambda _: True,
         "frameworks with a profile": lambda e: e.row.facts.framework in profiles,
         "other code": lambda e: e.row.facts.framework not in profiles,

@@ -5,23 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from harness.report.said import LOOK, said
 from harness.report.spec import tabled
-from harness.report.table import Report, Table, signed
+from harness.report.table import Report, Table
 from harness.score.run_verdict import NORMAL, SLOW, RunVerdict
 from projector.card import PARTS
 from projector.io.table import significant
 
-#: Advice where to look, by cause.
-_LOOK = {
-    "kernels": "clocks, the power cap, fused kernels (projector layers says what each operator should take)",
-    "host": "launch gaps: CUDA graphs, the CPU's governor, the data loader",
-    "the stack": "versions of the framework and its libraries",
-    "the framework": "versions of the framework and its libraries",
-    "the configuration": "switches that the log does not print",
-    "gradient exchange between nodes": "rails, NIC binding, overlap (projector network reads what nccl-tests print)",
-    "expert exchange between nodes": "the dispatcher, rails, the balance of experts",
-    "the run itself": "another job on the nodes, a slow node, storage",
-}
 _LEAST = 0.01  # least share of a step for which a part is shown
 
 
@@ -40,12 +30,8 @@ def verdict(each: RunVerdict) -> str:
     """Returns a verdict such as ``Slow: 2.05 times the expected step, …``."""
     if each.found is None:
         return f"Cannot be judged: {each.refused}"
-    step = each.found
-    text = (
-        f"{each.verdict.capitalize()}: {significant(each.seconds)} s a step measured, {significant(step.middle)} s "
-        f"expected (90 % {significant(step.low)} to {significant(step.high)} s), {each.ratio:.2f} times the expected step"
-    )
-    return text if each.verdict == NORMAL else f"{text}; most likely because of {_because(each)}"
+    word, because = each.verdict.capitalize(), _because(each) if each.verdict != NORMAL else ""
+    return "".join(said("judged", {"run": each, "word": word, "because": because}))
 
 
 def _because(run: RunVerdict) -> str:
@@ -64,8 +50,8 @@ def _lines(run: RunVerdict) -> Iterator[str]:
     if run.found is None:
         return
     for name in list(run.causes)[:2] if run.verdict == SLOW else ():
-        if name in _LOOK:
-            yield f"Look at ({name}): {_LOOK[name]}"
+        if name in LOOK:
+            yield f"Look at ({name}): {LOOK[name]}"
     yield f"It rests on {run.found.rests_on}"
     if run.found.unusual:
         yield f"Unusual: {run.found.unusual}"
@@ -102,11 +88,14 @@ def _memory(judged: RunVerdict) -> str:
     if measured.peak_memory_gib is None:
         return ""
     projected = memory_gib(judged.made, judged.made.cluster, measured)
-    return (
-        f" Peak memory ({measured.memory_kind or 'as the log counts it'}): {measured.peak_memory_gib:.2f} GiB measured, "
-        f"{projected:.2f} GiB projected ({signed(projected / measured.peak_memory_gib - 1.0)}), of "
-        f"{judged.made.memory.usable / GIB:.2f} GiB usable."
-    )
+    item = {
+        "kind": measured.memory_kind or "as the log counts it",
+        "measured": measured.peak_memory_gib,
+        "projected": projected,
+        "error": projected / measured.peak_memory_gib - 1.0,
+        "usable": judged.made.memory.usable / GIB,
+    }
+    return " " + said("judged_memory", item)[0]
 
 
 def badge(every: Sequence[RunVerdict]) -> dict[str, object]:

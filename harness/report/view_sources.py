@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.calibrate.held_out import JudgedRow
+from harness.calibrate.learn import LeftOutRow
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.evaluation.first_look import Look
 from harness.report import view_posterior, view_rows
+from harness.report.said import said
 from harness.report.spec import SPECS, table, tabled, values
-from harness.report.table import Report, Table, percent
+from harness.report.table import Report, Table
 from harness.score import accuracy
 from projector.io.rows import grouped
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def build(evaluation: Evaluation, looks: Sequence[Look], predictor: str, judged: Sequence[JudgedRow] = ()) -> Report:
+def build(evaluation: Evaluation, looks: Sequence[Look], predictor: str, judged: Sequence[LeftOutRow] = ()) -> Report:
     """Returns the report of ``predictor``'s rows, each corrected by no row of its source; ``looks``: at runs that were
     new; ``judged``: rows judged by other sources alone."""
     rows = frame.part(evaluation.once, predictor=predictor, fit="heldout")
@@ -38,25 +39,13 @@ def sentence(held: pd.DataFrame) -> str:
     """Returns the error that a new source should expect in one sentence: ``held`` by source."""
     of, inside = accuracy.summarise(held), accuracy.coverage(held)
     means = held["error"].abs().groupby(values(held, "publisher")).mean()
-    text = (
-        f"By the code of today, which was made with most of them in sight: half of {of.compared} runs within"
-        f" {percent(of.median)} of what is measured, nine in ten within {percent(of.p90)}, {percent(float(means.mean()))} on"
-        f" average over {len(means)} sources, the worst {percent(float(means.max()), 0)}"
-    )
-    if inside is not None:
-        text += f"; {percent(inside.inside, 0)} of {of.compared} runs lie inside their 90 % interval"
-    return f"{text}. Each source is judged by no run of its own."
+    item = {"of": of, "inside": inside, "mean": float(means.mean()), "sources": len(means), "worst": float(means.max())}
+    return "".join(said("sources", item))
 
 
-def _at_first_look(looks: Sequence[Look]) -> tuple[str, ...]:
-    if not looks:
-        return ()
-    runs, mean, median, _, inside, _ = _figures(looks)
-    return (
-        f"At the first look, before anything was changed for them, {runs} runs of"
-        f" {len({look.publisher for look in looks})} sources were off by {percent(median)} on the median and"
-        f" {percent(mean)} on average, {percent(inside, 0)} of them inside the interval that was shipped then.",
-    )
+def _at_first_look(looks: Sequence[Look]) -> list[str]:
+    sources = len({look.publisher for look in looks})
+    return said("first_look", {"of": _figures(looks), "sources": sources}) if looks else []
 
 
 def _then_and_now(held: pd.DataFrame, looks: Sequence[Look]) -> Table:

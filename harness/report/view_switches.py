@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.report.plot import BLUE, GREY, VERMILION, blank, plain
+from harness.report.said import said
 from harness.report.spec import tabled
-from harness.report.table import Report, percent, signed
-from harness.score.scaling import GOAL, Series, scaling, within
+from harness.report.table import Report, signed
+from harness.score.scaling import GOAL, scaling, within
 from harness.score.switches import REAL, Gain, Pair, ladders, pairs, sign_share, switches
 
 if TYPE_CHECKING:
@@ -24,13 +25,17 @@ def build(evaluation: Evaluation, predictor: str) -> tuple[Report, list[Pair]]:
     summaries = switches(all_pairs)
     grown = scaling(rows)
     whole, macro = sign_share(summaries)
-    lines = (
-        f"{sum(p.stated for p in all_pairs)} pairs of measured runs differ in one recipe field; of the "
-        f"{summaries['real'][summaries['stated']].sum()} with a measured "
-        f"gain beyond {100 * REAL:.0f} %, {percent(whole)} are projected with the right sign ({percent(macro)} as a mean"
-        " over switches)",
-        *_efficiency(grown),
-    )
+    real = summaries["real"][summaries["stated"]].sum()
+    item = {
+        "pairs": sum(p.stated for p in all_pairs),
+        "real": real,
+        "least": 100 * REAL,
+        "whole": whole,
+        "macro": macro,
+    }
+    good, points = within(grown)
+    grown_item = {"jobs": len(grown), "good": good, "points": points, "goal": 100 * GOAL}
+    lines = [*said("switches", item), *(said("scaling", grown_item) if points else ())]
     stated, kinds = summaries["stated"], ("By recipe field", "Switches that no recipe field holds")
     job = lambda at: f"{at[1].model}, {at[0].settings}"  # noqa: E731
     grown_points = [(series, point) for series in grown for point in series.points]
@@ -46,16 +51,6 @@ def build(evaluation: Evaluation, predictor: str) -> tuple[Report, list[Pair]]:
         tabled("switch_pairs", [p for p in all_pairs if p.stated], projected=_projected, real=f"{100 * REAL:.0f}"),
     )
     return Report.of("Switches", tables, lines), all_pairs
-
-
-def _efficiency(grown: Sequence[Series]) -> tuple[str, ...]:
-    good, points = within(grown)
-    if not points:
-        return ()
-    return (
-        f"{len(grown)} jobs were measured on several numbers of GPUs: at {good} of {points} sizes beyond the smallest the "
-        f"projected efficiency is within {100 * GOAL:.0f} % of the measured one",
-    )
 
 
 def _projected(gain: Gain) -> str:

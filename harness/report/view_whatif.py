@@ -11,6 +11,7 @@ from harness.calibrate.conditioned import Conditioned
 from harness.contracts import frame
 from harness.contracts.estimates import Observation
 from harness.contracts.results import Evaluation
+from harness.report.said import said
 from harness.report.spec import tabled
 from harness.report.table import Report, Table, percent
 from harness.score.changes import Pair, Score, pairs, score
@@ -67,12 +68,7 @@ def sentence(seen: Sequence[Pair]) -> str:
         return ""
     met = (of.median <= GOALS[0], of.p90 <= GOALS[1], (of.sign or 0.0) >= GOALS[2])
     words = ["met" if goal_met else "missed" for goal_met in met]
-    return (
-        f"Of {of.pairs} pairs of measured runs of {of.sources} sources the projected ratio is off by {percent(of.median)}"
-        f" on the median (goal {percent(GOALS[0], 0)}: {words[0]}), by no more than {percent(of.p90)} for nine in ten"
-        f" (goal {percent(GOALS[1], 0)}: {words[1]}); {percent(of.sign)} of {of.real} gains beyond {percent(REAL, 0)} have"
-        f" the right sign (goal {percent(GOALS[2], 0)}: {words[2]})"
-    )
+    return said("whatif", {"of": of, "goal": GOALS, "met": words, "least": REAL})[0]
 
 
 def _worst(by_kind: Sequence[Line]) -> str:

@@ -46,18 +46,6 @@ class Summary:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MemorySummary:
-    """The memory error of a set of rows, as fractions."""
-
-    compared: int
-    mape: float
-    macro_mape: float
-    bias: float
-    worst: float
-    worst_id: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Coverage:
     """The share of measurements inside their interval, over rows and over cells, and the width of the intervals.
     ``width``: median of high / low − 1; ``macro_width``: median over cells of the median inside each. ``rows``: number
@@ -158,13 +146,14 @@ def coverage(rows: pd.DataFrame) -> Coverage | None:
     )
 
 
-def memory_error(rows: pd.DataFrame) -> MemorySummary | None:
+def memory_error(rows: pd.DataFrame) -> Summary | None:
     """Returns the memory error of rows of one predictor and one fit; None where none has one. A row that is projected
     out of memory though it ran counts as well: leaving it out would hide the largest errors."""
     known = rows[rows["memory_error"].notna()]
     if known.empty:
         return None
-    return MemorySummary(compared=len(known), **_errors(known, known["memory_error"].to_numpy(dtype=float)))
+    counted = {"rows": len(rows), "incomplete": 0, "eligible": len(known), "compared": len(known)}
+    return Summary(**counted, **_errors(known, known["memory_error"].to_numpy(dtype=float)))
 
 
 def verdicts(rows: pd.DataFrame) -> Verdicts:

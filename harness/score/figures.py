@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from harness.contracts import frame
 from harness.contracts.results import BASELINE
+from harness.contracts.runs import MISSING_MODEL
 from harness.score import accuracy, ranking
-from harness.score.accuracy import Coverage, MemorySummary, Summary
+from harness.score.accuracy import Coverage, Summary
 from harness.score.ranking import GroupRanking, RankingSummary
 from projector.dataclass import dataclass
 
@@ -73,7 +74,7 @@ class Figures:
         return accuracy.coverage(self.fit("heldout"))
 
     @cached_property
-    def memory(self) -> MemorySummary | None:
+    def memory(self) -> Summary | None:
         """Returns the errors of peak memory, which are the same in every fit."""
         return accuracy.memory_error(self.rows.drop_duplicates("run_id"))
 
@@ -89,6 +90,13 @@ class Figures:
         """Tells whether the held-out macro MAPE is below the baseline's; None where one of them has none."""
         held_out, base = self.held.macro_mape, self.baseline.macro_mape
         return None if held_out is None or base is None else held_out < base
+
+    @cached_property
+    def missing_models(self) -> tuple[int, str]:
+        """Returns how many models the zoo does not have, and their names."""
+        reasons = set(self.rows["reason"][self.rows["reason"].str.startswith(MISSING_MODEL).to_numpy(dtype=bool)])
+        names = sorted(reason.removeprefix(MISSING_MODEL).strip() for reason in reasons)
+        return len(names), ", ".join(names)
 
     @property
     def gpus(self) -> list[str]:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.report.said import said
 from harness.trace.account import Account, account
 from harness.trace.compare import Beside, beside, share_of
 from harness.trace.events import Kernels, Launches, Trace
 from harness.trace.idle import idle
 from harness.trace.names import UNKNOWN
-from harness.trace.owners import BACKWARD, WEIGHT, Owner, owners
+from harness.trace.owners import BACKWARD, UNSEEN, WEIGHT, Owner, owners
 from harness.trace.projected import Planned, Share, planned
 from harness.trace.reader import read
 from harness.trace.shapes import Shaped, shaped
@@ -208,26 +209,16 @@ def _same_run(traces: Sequence[Trace]) -> None:
 
 
 def _notes(trace: Trace, part: TracedPart, who: Sequence[Owner], ranks: int) -> list[str]:
-    notes = []
-    if trace.cut:
-        notes.append("the file ends in the middle: what came before counts, the last marked step does not")
-    lost = sum(owner.phase == "launch not in the trace" for owner in who)
-    if lost > 0.01 * len(who):
-        notes.append(
-            f"{100 * lost / len(who):.0f} % of the kernels have no launch in the file: phase and cause unknown"
-        )
-    # Share of kernels that share a launch with others
     correlations = [number for number in part.kernels.correlation.tolist() if number >= 0]
-    graphs = 1.0 - len(set(correlations)) / len(correlations) if correlations else 0.0
-    if graphs > 0.5:
-        notes.append(
-            f"{100 * graphs:.0f} % of the kernels come from graph launches: no operator or shape is known of them"
-        )
-    if ranks == 1 and part.kernels.kinds() and any(kind.communicates for kind in part.kernels.kinds()):
-        notes.append(
-            "one rank: waiting for others is bounded by the fastest of like exchanges; traces of more ranks tell"
-        )
-    return notes
+    lost = sum(owner.phase == UNSEEN for owner in who) / max(len(who), 1)
+    graphs = 1.0 - len(set(correlations)) / len(correlations) if correlations else 0.0  # kernels that share a launch
+    conditions = {
+        "cut": trace.cut,
+        "lost": lost if lost > 0.01 else None,
+        "graphs": graphs if graphs > 0.5 else None,
+        "alone": ranks == 1 and any(kind.communicates for kind in part.kernels.kinds()),
+    }
+    return said("trace_notes", conditions)
 
 
 def _device_note(trace: Trace, cluster: Cluster) -> list[str]:

@@ -21,6 +21,16 @@ def hash_of(files: Iterable[tuple[str, Path]]) -> str:
     return digest.hexdigest()
 
 
+def version_of(distribution: str) -> str:
+    """Returns the version of an installed distribution, or that it is none."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
 @cache
 def code_hash() -> str:
     """Returns the hash of both packages on disk, catalogue included: the same in a checkout and in the wheel made of it."""

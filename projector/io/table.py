@@ -4,6 +4,7 @@ renderer is known here."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -167,3 +168,28 @@ def factor(half: float) -> str:
 def gib(size: float) -> str:
     """Returns the bytes in GiB, two digits."""
     return f"{size / 2**30:.2f}"
+
+
+#: The formats of a figure by the name that a text has for them.
+SHOWN: Mapping[str, Callable[[Any], str]] = {
+    **{shown.__name__: shown for shown in (percent, signed, number, significant, rate, seconds, factor, gib)},
+    "percent0": percent0,
+    "signed0": signed0,
+    "number0": number0,
+    "number1": number1,
+    "number3": number3,
+}
+_FIELD = re.compile(r"{([\w.]+):?([^}]*)}")
+
+
+def filled(words: str, item: Any, formats: Mapping[str, Callable[[Any], str]] = SHOWN) -> str:
+    """Returns ``words`` with what :func:`at` finds in an item in place of each path in braces: ``{held.mape:percent}`` in a
+    format of ``formats``, ``{rows:many run}`` with a noun, ``{rows:,}`` in one of Python; a dash for None."""
+
+    def shown(field: re.Match[str]) -> str:
+        value, form = at(item, field[1]), field[2]
+        if form.startswith("many "):
+            return f"{value} {form.removeprefix('many ')}{'' if value == 1 else 's'}"
+        return NONE if value is None else formats[form](value) if form in formats else format(value, form)
+
+    return _FIELD.sub(shown, words)

@@ -54,9 +54,9 @@ def _convert(hint: Any, value: object, where: str, prefix: str) -> tuple[object,
         return None, f"a list of {WORDS[element]}"
     if typing.get_origin(target) is Mapping:
         element = typing.get_args(target)[1]
-        if isinstance(value, Mapping) and all(is_a(element, item) for item in value.values()):
+        if isinstance(value, Mapping) and all(element is object or is_a(element, item) for item in value.values()):
             return {str(name): item for name, item in value.items()}, ""
-        return None, f"a mapping to {WORDS[element]}"
+        return None, f"a mapping to {WORDS.get(element, 'values')}"
     if is_a(target, value):
         return (float(value) if target is float else value), ""  # type: ignore[arg-type]
     return None, WORDS[target] + (" or null" if optional else "")

@@ -54,7 +54,7 @@ def test_bad_totals(tmp_path) -> None:
     )
     caught = refusal(totals.read, path)
     keys = {problem.key for problem in caught.problems}
-    assert {"a.gpus", "a.tokens", "a.of", "a.gpu", "a.tgs", "a.source", "a.interruptions", "a"} <= keys
+    assert {"a.gpus", "a.tokens", "a.of", "a.gpu", "a.tgs", "a.source", "a.interruptions.days", "a"} <= keys
     assert "a list of runs" in command_line.refused("harness", "plans", put(path, "{}"))
 
 
