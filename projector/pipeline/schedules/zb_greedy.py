@@ -183,26 +183,13 @@ def two(pp: int, microbatches: int, costs: Costs) -> Schedule:
     return fastest("zb_2p", zero_bubble.two(pp, 1, microbatches, None, 0), 2 * pp, costs, half=True)
 
 
+# fmt: off
 GENERATORS = (
-    Generator(
-        name="zb_1p",
-        build=partial(_equal, "zb_1p", 1),
-        chunks=1,
-        split=True,
-        aliases=("zb1p", "zb-auto", "zero-bubble-auto"),
-        source="Qi et al., arXiv 2401.10241, section 3.1 (ZB-1p: memory limit of p micro-batches)",
-        tuned=one,
-        looped="interleaved_zb",
-    ),
-    Generator(
-        name="zb_2p",
-        build=partial(_equal, "zb_2p", 2),
-        chunks=1,
-        split=True,
-        aliases=("zb2p", "zero-bubble-heuristic", "zerobubble-heuristic"),
-        source="Qi et al., arXiv 2401.10241, section 3.1 (ZB-2p: memory limit of 2p micro-batches)",
-        tuned=two,
-        configured_by=("primus",),
-        looped="interleaved_zb",
-    ),
+    Generator("zb_1p", partial(_equal, "zb_1p", 1), ("zb1p", "zb-auto", "zero-bubble-auto"),
+              "Qi et al., arXiv 2401.10241, section 3.1 (ZB-1p: memory limit of p micro-batches)",
+              chunks=1, split=True, tuned=one, looped="interleaved_zb"),
+    Generator("zb_2p", partial(_equal, "zb_2p", 2), ("zb2p", "zero-bubble-heuristic", "zerobubble-heuristic"),
+              "Qi et al., arXiv 2401.10241, section 3.1 (ZB-2p: memory limit of 2p micro-batches)",
+              chunks=1, split=True, tuned=two, looped="interleaved_zb", configured_by=("primus",)),
 )
+# fmt: on

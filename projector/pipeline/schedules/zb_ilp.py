@@ -43,15 +43,7 @@ def gap(schedule: Schedule, costs: Costs, makespan: float) -> float:
 
 
 GENERATOR = Generator(
-    name="zb_ilp",
-    build=build,
-    chunks=1,
-    split=True,
-    aliases=("seaailab-ilp", "zb-ilp"),
-    source="Qi et al., arXiv 2401.10241, section 3.1 and appendix G (integer programme)",
-    tuned=tuned,
-    configured_by=("primus",),
-    listed=False,
-    gap=gap,
-    looped="interleaved_zb",
-)
+    "zb_ilp", build, ("seaailab-ilp", "zb-ilp"),
+    "Qi et al., arXiv 2401.10241, section 3.1 and appendix G (integer programme)", chunks=1, split=True,
+    tuned=tuned, configured_by=("primus",), listed=False, gap=gap, looped="interleaved_zb",
+)  # fmt: skip
