@@ -16,11 +16,16 @@ from projector.io.files import read_yaml
 from projector.parameter import parameter
 
 _TABLE: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_suffix(".yaml"))
-_LINK, _PCIE_5 = parameter(**_TABLE["link"]), parameter(**_TABLE["pcie_5"])
-_C2C, _SHARE = parameter(**_TABLE["c2c"]), parameter(**_TABLE["share"])
-_MEMORY, _GRACE = parameter(**_TABLE["memory"]), parameter(**_TABLE["grace"])
-_COPIED, _OPTIMIZER = parameter(**_TABLE["copied"]), parameter(**_TABLE["optimizer"])
-_CAPACITY, _GRACE_CAPACITY = parameter(**_TABLE["capacity"]), parameter(**_TABLE["grace_capacity"])
+_LINK: Mapping[str, float] = parameter(**_TABLE["link"])
+_MEMORY: Mapping[str, float] = parameter(**_TABLE["memory"])
+_CAPACITY: Mapping[str, float] = parameter(**_TABLE["capacity"])
+_PCIE_5: float = parameter(**_TABLE["pcie_5"])
+_C2C: float = parameter(**_TABLE["c2c"])
+_SHARE: float = parameter(**_TABLE["share"])
+_GRACE: float = parameter(**_TABLE["grace"])
+_COPIED: float = parameter(**_TABLE["copied"])
+_OPTIMIZER: float = parameter(**_TABLE["optimizer"])
+_GRACE_CAPACITY: float = parameter(**_TABLE["grace_capacity"])
 _UNIFIED = ("mi300a",)  # CPU and GPU on one package, one memory
 
 

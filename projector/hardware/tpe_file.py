@@ -75,7 +75,7 @@ def cluster(mapping: Mapping[str, Any], where: str, name: str) -> tuple[Cluster,
     inside, network = file["nvlink_bandwidth"], file["ib_bandwidth"] * file["nic_factor"]
     intra = replace(like.intra, size=domain, bandwidth=inside, latency=file["nvlink_latency"], nics_per_node=None)
     inter = replace(like.inter, bandwidth=network, latency=file["ib_latency"], nics_per_node=None)
-    sizes = {"gpus_per_node": domain, "gpus_per_host": math.gcd(domain, like.gpus_per_host)}
+    sizes: dict[str, Any] = {"gpus_per_node": domain, "gpus_per_host": math.gcd(domain, like.gpus_per_host)}
     fabrics: dict[str, Any] = {"intra": intra, "inter": inter, "outer": None, "processor": like.host}
     sources = (f"{where}: a system of transformer-perf-estimates",)
     return replace(like, name=name, gpu=chip, **sizes, **fabrics, sources=sources), like.name

@@ -191,8 +191,8 @@ class Reader:
             return "?"
         return value
 
-    def choice(self, key: str, allowed: Sequence[str]) -> str:
-        value = self.mapping.get(key)
+    def choice(self, key: str, allowed: Sequence[str], default: str | None = None) -> str:
+        value = self.mapping.get(key, default)
         if value not in allowed:
             self.fail(key, value, f"one of {', '.join(allowed)}")
             return allowed[0]
@@ -202,13 +202,13 @@ class Reader:
         """Returns a number within [low, high]."""
         return self._checked(key, self.mapping.get(key), low, high)
 
-    def integer(self, key: str, low: int, high: int) -> int:
-        value = as_number(self.mapping.get(key))
+    def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
+        value: Any = as_number(self.mapping.get(key, default))
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not low <= value <= high or value != int(value):  # type: ignore[operator, call-overload]
-            self.fail(key, self.mapping.get(key), f"a whole number from {low} to {high}")
+        if not number or not low <= value <= high or value != int(value):
+            self.fail(key, self.mapping.get(key, default), f"a whole number from {low} to {high}")
             return low
-        return int(value)  # type: ignore[call-overload, no-any-return]
+        return int(value)
 
     def switch(self, key: str) -> bool:
         """Returns true or false; false where nothing is said."""

@@ -137,8 +137,9 @@ class Timeline:
         def pick(array: Floats) -> Floats:
             return array if array.ndim == 1 else array[row if array.shape[0] > 1 else 0]
 
-        parts = ("durations", "transfer", "blocked", "release", "end")
-        return replace(self, **{name: pick(getattr(self, name)) for name in parts})
+        names = ("durations", "transfer", "blocked", "release", "end")
+        parts: dict[str, Any] = {name: pick(getattr(self, name)) for name in names}
+        return replace(self, **parts)
 
     def _per_rank(self, how: np.ufunc, values: Floats) -> Floats:
         ordered = values[..., self.compiled.by_rank]
