@@ -66,8 +66,8 @@ def _fields_by_name(kind: Any) -> Mapping[str, str]:
     """Returns the field by each name that frameworks have for it; ``lora.dim`` is the field dim of the one in lora."""
     by_name: dict[str, str] = {}
     for field, about in about_of(kind).items():
-        parts: tuple[Any, ...] = typing.get_args(hints(kind)[field])
-        for inner in filter(dataclasses.is_dataclass, parts):
+        parts: list[Any] = [part for part in typing.get_args(hints(kind)[field]) if dataclasses.is_dataclass(part)]
+        for inner in parts:
             by_name |= {name: f"{field}.{part}" for name, part in _fields_by_name(inner).items()}
         by_name |= dict.fromkeys((*(name for names in about.names.values() for name in names), *about.also), field)
     return by_name
