@@ -23,7 +23,6 @@ def command(options: argparse.Namespace) -> None:
     from projector.hardware.efficiency import of
     from projector.io import csv_file
     from projector.io.files import write_whole
-    from projector.io.terminal import show
     from projector.settle.workload import settle
     from projector.step.work import works
 
@@ -35,11 +34,12 @@ def command(options: argparse.Namespace) -> None:
     if options.csv:
         rows = [{"block": each["name"], **row} for each in documents for row in each["operators"]]
         write_whole(Path(options.csv), csv_file.text(rows[0], *(row.values() for row in rows)))
-    if options.json:
-        as_json.write({"schema_version": 1, "command": "layers", "model": case.workload.model.name,
-                        "cluster": case.cluster.name, "blocks": documents})  # fmt: skip
-    else:
-        show(_lines(f"{case.workload.model.name} on {case.cluster.name}", blocks, options.modules))
+    subject = {"model": case.workload.model.name, "cluster": case.cluster.name}
+    as_json.tell(
+        options.json,
+        lambda: {"schema_version": 1, "command": "layers", **subject, "blocks": documents},
+        lambda: _lines("{model} on {cluster}".format(**subject), blocks, options.modules),
+    )
 
 
 def _document(block: BlockWork) -> dict[str, Any]:
