@@ -64,7 +64,13 @@ def timed(
     if ranks < 2:
         expected = "two devices, or cores, at least: collectives join ranks"
         raise InputError([Problem("--kinds", "collectives", f"{ranks} at hand", expected)])
-    wanted = [_wanted(kind, size, ranks) for kind in KINDS for size in sizes(largest)]
+    wanted = []
+    for kind in KINDS:
+        size = 2 if kind == "send_recv" else ranks
+        unit = 4 * size
+        wanted += [
+            CollectiveWanted(kind, "world", size, max(unit, nbytes // unit * unit), 4) for nbytes in sizes(largest)
+        ]
     job = launcher.launched()
     nodes = job.nodes if job else 1
     wanted = [each for each in wanted if (each.kind, each.size, _nodes(each, nodes), each.bytes) not in skip]
@@ -99,20 +105,10 @@ def sweep(
     return [run_collective(each, Ranks(), device, budget) for each in wanted]
 
 
-def _wanted(kind: str, nbytes: int, ranks: int) -> CollectiveWanted:
-    size = 2 if kind == "send_recv" else ranks
-    unit = 4 * size
-    return CollectiveWanted(kind, "world", size, max(unit, nbytes // unit * unit), 4)
-
-
 def known(path: Path) -> frozenset[tuple[str, int, int, int]]:
     """Returns the (kind, ranks, nodes, bytes) that an earlier sweep has put into the table."""
-    rows = _read(path)
-    return frozenset(
-        (row["kind"], int(row["gpus"]), int(row["nodes"]), round(float(row["bytes"])))
-        for row in rows
-        if row.get("source", "").startswith(_LIVE)
-    )
+    rows = [row for row in _read(path) if row.get("source", "").startswith(_LIVE)]
+    return frozenset((row["kind"], int(row["gpus"]), int(row["nodes"]), round(float(row["bytes"]))) for row in rows)
 
 
 def add_rows(path: Path, swept: Sequence[Swept], software: str) -> int:

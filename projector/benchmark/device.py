@@ -55,9 +55,8 @@ class Device:
     def free_bytes(self) -> float:
         """Returns the memory that a process can still get, bytes."""
         if self.type == "cuda":
-            return float(self.torch.cuda.mem_get_info(self.index)[0]) + float(
-                self.torch.cuda.memory_reserved(self.index) - self.torch.cuda.memory_allocated(self.index)
-            )
+            cuda, index = self.torch.cuda, self.index
+            return float(cuda.mem_get_info(index)[0] + cuda.memory_reserved(index) - cuda.memory_allocated(index))
         available = _stated("/proc/meminfo", "MemAvailable:")  # kB
         if available:
             return float(available[0].split()[0]) * 1024
@@ -80,10 +79,8 @@ class Device:
         others, cores = load - (1.0 if self.type == "cpu" else 0.0), os.cpu_count() or 1
         if self.type != "cpu" or others + self.torch.get_num_threads() <= cores + _SLACK:
             return ""
-        return (
-            f"load {load:.1f} on {cores} cores: threads that wait for each other are delayed by other processes; "
-            "fewer --threads scatter less"
-        )
+        why = "threads that wait for each other are delayed by other processes; fewer --threads scatter less"
+        return f"load {load:.1f} on {cores} cores: {why}"
 
     def software(self) -> str:
         """Returns the versions and the environment, as the source of a measurement."""
@@ -104,7 +101,11 @@ def open_device(text: str | None = None, threads: int | None = None) -> Device:
     ``threads``: those that torch runs on a CPU from now on (default: as it chooses, one a core).
     Raises :class:`InputError` without torch, for an unknown name, and for a device that is not there.
     """
-    torch = _torch()
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        expected = "the build of torch for this device, or: pip install 'projector-harness[benchmark]'"
+        raise InputError([Problem("torch", "", "not installed", expected)]) from None
     kind, index = _parse(text, torch)
     if threads is not None:
         torch.set_num_threads(threads)
@@ -175,14 +176,6 @@ def _stated(file: str, name: str) -> list[str]:
     except OSError:
         return []
     return [line.partition(":")[2].strip() for line in lines if line.startswith(name)]
-
-
-def _torch() -> Any:
-    try:
-        return importlib.import_module("torch")
-    except ImportError:
-        expected = "the build of torch for this device, or: pip install 'projector-harness[benchmark]'"
-        raise InputError([Problem("torch", "", "not installed", expected)]) from None
 
 
 def _parse(text: str | None, torch: Any) -> tuple[str, int | None]:

@@ -53,11 +53,12 @@ def entry(probed: Probed, name: str) -> Entry:
     fixed = _streams(probed, gpu.memory_bandwidth)
     parameters = _loops(probed, gpu, fixed)
     model = _model(gpu, parameters)
-    errors = {
-        kind: statistics.median(_errors(model, kernels))
-        for kind, kernels in (("gemm", probed.gemms), ("attention", probed.attentions), ("stream", probed.streams))
-        if kernels
-    }
+    errors = {}
+    for kind, kernels in (("gemm", probed.gemms), ("attention", probed.attentions), ("stream", probed.streams)):
+        if kernels:
+            measured = [each.timing.median for each in kernels]
+            modelled = model.times([each.op for each in kernels]).seconds
+            errors[kind] = float(np.median(np.abs(modelled / measured - 1.0)))
     return Entry(gpu, parameters, origins, errors)
 
 
@@ -101,22 +102,18 @@ def _gpu(probed: Probed, name: str) -> tuple[Gpu, dict[str, Parameter]]:
 def _origins(probed: Probed) -> dict[str, Parameter]:
     facts, cpu = probed.facts, probed.device.type == "cpu"
     best = ", ".join(f"{dtype} {kernel.flop_rate / 1e12:.4g} TFLOP/s" for dtype, kernel in _best(probed.gemms).items())
-    peak = Parameter(
-        0, "measured", f"best products here ({best}; torch) over the share {BEST_SHARE} of a peak, assumed"
-    )
+    peak = f"best products here ({best}; torch) over the share {BEST_SHARE} of a peak, assumed"
     kind, how = ("measured", "as fp32 products") if cpu else ("assumed", f"{_LANES} multiply-adds a clock")
+    like = "as others of its architecture in the catalogue, or what data in the cache showed"
+    exponentials = "exponentials of data in the cache, over units and clock" if cpu else like
     return {
         "compute_units": facts["compute_units"],
         "boost_clock_mhz": facts["clock_mhz"],
         "peak_clock_mhz": facts["clock_mhz"],
         "flops_per_clock": Parameter(0, "derived", "peak over units and clock"),
-        "peak_tflops": peak,
+        "peak_tflops": Parameter(0, "measured", peak),
         "vector_tflops": Parameter(0, kind, how),
-        "exp_per_clock_per_cu": Parameter(0, "measured", "exponentials of data in the cache, over units and clock")
-        if cpu
-        else Parameter(
-            0, "assumed", "as others of its architecture in the catalogue, or what data in the cache showed"
-        ),
+        "exp_per_clock_per_cu": Parameter(0, kind, exponentials),
         "memory_gib": facts["memory_bytes"],
         "usable_memory_gib": facts["usable_bytes"],
         "memory_bandwidth_tbs": Parameter(0, "measured", "fastest stream here, bytes read and written (torch)"),
@@ -137,16 +134,13 @@ def _best(kernels: Iterable[TimedKernel]) -> dict[str, TimedKernel]:
     return best
 
 
-def _effective_bytes(op: Stream) -> float:
-    """Returns the bytes that count: those of one direction weigh less (:mod:`projector.kernels.stream`)."""
-    one_way = priors()["stream.one_way"].value
-    return (1.0 - one_way) * op.bytes + 2.0 * one_way * min(op.read, op.write)
-
-
 def _byte_rate(taken: TimedKernel, fill: float) -> float:
+    """Returns the rate of the bytes that count: those of one direction weigh less (:mod:`projector.kernels.stream`)."""
     op = taken.op
     assert isinstance(op, Stream)
-    return _effective_bytes(op) / max(taken.timing.median - op.launches * fill, taken.timing.median / 2)
+    one_way = priors()["stream.one_way"].value
+    effective = (1.0 - one_way) * op.bytes + 2.0 * one_way * min(op.read, op.write)
+    return effective / max(taken.timing.median - op.launches * fill, taken.timing.median / 2)
 
 
 def _streams(probed: Probed, bandwidth: float) -> dict[str, Parameter]:
@@ -187,7 +181,7 @@ def _loops(probed: Probed, gpu: Gpu, fixed: Mapping[str, Parameter]) -> dict[str
     for backward in (False, True):
         key = f"attention.{'backward' if backward else 'forward'}.loop"
         kernels = [
-            taken for taken in probed.attentions if isinstance(taken.op, Attention) and taken.op.backward == backward
+            each for each in probed.attentions if isinstance(each.op, Attention) and each.op.backward == backward
         ]
         if kernels:
             parameters[key] = _fitted(key, kernels, gpu, parameters)
@@ -216,8 +210,3 @@ def _measured(value: float, spread: float, source: str, most: float = math.inf, 
 def _model(gpu: Gpu, parameters: Mapping[str, Parameter]) -> Simulated:
     merged = {**efficiency.of(gpu).parameters, **parameters}
     return Simulated(gpu, Efficiency(gpu=gpu.name, parameters=merged), Execution())
-
-
-def _errors(model: Simulated, taken: Sequence[TimedKernel]) -> list[float]:
-    modelled = model.times([each.op for each in taken]).seconds
-    return [abs(float(seconds) / each.timing.median - 1.0) for seconds, each in zip(modelled, taken, strict=True)]

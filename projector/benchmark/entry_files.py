@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,8 @@ def write(entry: Entry, folder: Path, software: str, joined: Joined | None = Non
 
     ``joined``: the fabric between the devices of this host, where it was measured.
     """
+    import yaml
+
     name = entry.gpu.name
     parameters = {**entry.parameters, **(joined.parameters if joined else {})}
     files = {
@@ -32,7 +33,11 @@ def write(entry: Entry, folder: Path, software: str, joined: Joined | None = Non
         f"{name}.efficiency.yaml": {"parameters": {key: _cell(each) for key, each in parameters.items()}},
         f"{name}.cluster.yaml": _cluster(entry.gpu, joined),
     }
-    return tuple(_save(folder / file, content, software) for file, content in files.items())
+    for file, content in files.items():
+        text = yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True, default_flow_style=None)
+        with writing(folder / file, "--out", "a folder to write to"):
+            write_whole(folder / file, f"# Made by `python -m projector probe`; {software}\n{text}")
+    return tuple(folder / file for file in files)
 
 
 def _device(entry: Entry, software: str) -> dict[str, Any]:
@@ -46,35 +51,24 @@ def _device(entry: Entry, software: str) -> dict[str, Any]:
 
 
 def _cluster(gpu: Gpu, joined: Joined | None) -> dict[str, Any]:
-    intra: Mapping[str, Any] = {
-        "name": "inside the host",
-        "topology": "switch",
-        "size": joined.ranks if joined else 1,
-        "bandwidth_gbs": _six_digits(joined.bandwidth / 1e9) if joined else _FABRIC_GBS,
-        "latency_us": _six_digits(joined.latency * 1e6) if joined else _FABRIC_US,
-    }
-    inter = {
-        "name": "network",
-        "topology": "switch",
-        "bandwidth_gbs": _NETWORK_GBS,
-        "latency_us": _NETWORK_US,
-        "nics_per_node": 1,
-    }
     ranks = joined.ranks if joined else 1
+    rate, latency = (joined.bandwidth / 1e9, joined.latency * 1e6) if joined else (_FABRIC_GBS, _FABRIC_US)
+    inner = {"bandwidth_gbs": _six_digits(rate), "latency_us": _six_digits(latency)}
+    outer = {"bandwidth_gbs": _NETWORK_GBS, "latency_us": _NETWORK_US, "nics_per_node": 1}
     return {
         "name": gpu.name,
         "title": f"One {gpu.title}" if ranks == 1 else f"{ranks} x {gpu.title}",
         "gpu": f"{gpu.name}.yaml",
         "gpus_per_node": ranks,
         "gpus_per_host": ranks,
-        "intra": dict(intra),
-        "inter": inter,
+        "intra": {"name": "inside the host", "topology": "switch", "size": ranks, **inner},
+        "inter": {"name": "network", "topology": "switch", **outer},
         "sources": _fabric_sources(joined),
     }
 
 
 def _fabric_sources(joined: Joined | None) -> list[dict[str, Any]]:
-    inner, outer = (["intra.bandwidth_gbs", "intra.latency_us"], ["inter.bandwidth_gbs", "inter.latency_us"])
+    inner, outer = ([f"{level}.bandwidth_gbs", f"{level}.latency_us"] for level in ("intra", "inter"))
     assumed = {"kind": "assumed", "title": "one host measures no network: to be replaced"}
     if joined is None:
         return [{**assumed, "values": [*inner, *outer]}]
@@ -84,21 +78,9 @@ def _fabric_sources(joined: Joined | None) -> list[dict[str, Any]]:
 
 def _cell(parameter: Parameter) -> dict[str, Any]:
     cell: dict[str, Any] = {"value": _six_digits(parameter.value), "kind": parameter.kind, "source": parameter.source}
-    for key, value in (("low", parameter.low), ("high", parameter.high)):
-        if value is not None:
-            cell[key] = _six_digits(value)
-    return cell
+    ends = {"low": parameter.low, "high": parameter.high}
+    return cell | {key: _six_digits(value) for key, value in ends.items() if value is not None}
 
 
 def _six_digits(value: float) -> float:
     return float(f"{value:.6g}")  # more than any of these figures has
-
-
-def _save(path: Path, content: Mapping[str, Any], software: str) -> Path:
-    import yaml
-
-    text = f"# Made by `python -m projector probe`; {software}\n"
-    text += yaml.safe_dump(dict(content), sort_keys=False, width=120, allow_unicode=True, default_flow_style=None)
-    with writing(path, "--out", "a folder to write to"):
-        write_whole(path, text)
-    return path

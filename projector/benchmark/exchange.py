@@ -11,8 +11,7 @@ import torch
 import torch.distributed as dist
 
 from projector.benchmark.device import Device
-from projector.benchmark.layers_parallel import Group, Ranks, all_gather, joined, reduce_scatter
-from projector.benchmark.processes import BACKENDS
+from projector.benchmark.layers_parallel import Group, Ranks, all_gather, joined, reduce_scatter, start_alone
 from projector.benchmark.timings import Asked, CollectiveWanted, Seconds
 
 _TYPES = {1: torch.int8, 2: torch.bfloat16, 4: torch.float32}
@@ -25,7 +24,11 @@ def groups_of(asked: Asked) -> Ranks:
     """Returns the groups of this rank: ``tp`` innermost, ``ep`` over neighbouring ranks (Megatron's order with EP
     folding)."""
     if asked.ranks == 1:
-        return Ranks(tp=Group(1, 0, _group_of_one())) if asked.wrapped else Ranks()
+        if not asked.wrapped:
+            return Ranks()
+        start_alone("cuda" if torch.cuda.is_available() else "cpu")
+        alone = [dist.new_group([rank]) for rank in range(dist.get_world_size())]  # every rank makes all of them
+        return Ranks(tp=Group(1, 0, alone[dist.get_rank()]))
     recipe, ranks = asked.workload.recipe, asked.ranks
     return Ranks(
         tp=_strided_group(ranks, recipe.tp, 1),
@@ -33,14 +36,6 @@ def groups_of(asked: Asked) -> Ranks:
         dp=_strided_group(ranks, ranks // recipe.tp, recipe.tp),
         sequence_parallel=bool(recipe.sequence_parallel) and recipe.tp > 1,
     )
-
-
-def _group_of_one() -> Any:
-    """Returns a group of this rank alone; every rank makes all of these groups."""
-    if not dist.is_initialized():
-        backend = BACKENDS["cuda" if torch.cuda.is_available() else "cpu"]
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    return [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
 
 
 def _strided_group(ranks: int, size: int, stride: int) -> Group:
@@ -55,7 +50,11 @@ def run_collective(asked: CollectiveWanted, ranks: Ranks, device: Device, budget
     On a GPU calls are queued behind each other. On a CPU every rank computes between them, as in a step: the threads of
     gloo that move the data then wait for the cores that compute, and ranks come at different moments.
     """
-    call = _call(asked, _group(asked, ranks), device)
+    group = {"tp": ranks.tp, "ep": ranks.ep, "dp": ranks.dp}.get(asked.group)
+    if group is None or group.size != asked.size:
+        world = dist.get_world_size()
+        group = Group(world, dist.get_rank()) if asked.size == world else _strided_group(world, asked.size, 1)
+    call = _call(asked, group, device)
     seconds_of_call = _queued(call, device) if device.type == "cuda" else _between_compute(call)
     result = [repeated(seconds_of_call, device, budget, warm=1, fewest=5, most=200)]
     if asked.kind == "send_recv":
@@ -135,14 +134,6 @@ def agreed(word: bool, device: Device) -> bool:
     return bool(answer.item())
 
 
-def _group(asked: CollectiveWanted, ranks: Ranks) -> Group:
-    known = {"tp": ranks.tp, "ep": ranks.ep, "dp": ranks.dp}.get(asked.group)
-    if known is not None and known.size == asked.size:
-        return known
-    world = dist.get_world_size()
-    return Group(world, dist.get_rank(), None) if asked.size == world else _strided_group(world, asked.size, 1)
-
-
 def _call(asked: CollectiveWanted, group: Group, device: Device) -> Callable[[], Any]:
     """Returns a call of one collective on its own buffers (sizes: :class:`projector.operators.types.Collective`)."""
     dtype = _TYPES.get(asked.width, torch.float32)
@@ -162,13 +153,9 @@ def _call(asked: CollectiveWanted, group: Group, device: Device) -> Callable[[],
     if asked.kind == "all_to_all":
         sent, got = buffer(count), buffer(count)
         return lambda: dist.all_to_all_single(got, sent, group=group.handle)
-    return _message(buffer(count))
-
-
-def _message(data: torch.Tensor) -> Callable[[], Any]:
-    """Returns a function that sends from even ranks to odd ones, as a pipeline's stage to the next, and waits."""
-    me, world = dist.get_rank(), dist.get_world_size()
+    # a message from even ranks to odd ones, as from a pipeline's stage to the next; the last of an odd number has none
+    data, me = buffer(count), dist.get_rank()
     peer = me + 1 if me % 2 == 0 else me - 1
-    if peer >= world:
+    if peer >= dist.get_world_size():
         return lambda: None
     return lambda: dist.send(data, peer) if me % 2 == 0 else dist.recv(data, peer)

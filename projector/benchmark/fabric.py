@@ -12,6 +12,7 @@ from projector.collectives.model import seconds_of
 from projector.dataclass import dataclass
 from projector.hardware import efficiency
 from projector.hardware.types import Cluster, Efficiency, Fabric, Gpu, GroupShape
+from projector.io.rows import grouped
 from projector.parameter import Parameter
 
 _BANDWIDTHS = np.geomspace(1e7, 2e12, 120)  # bytes/s: loopback sockets to NVLink
@@ -39,10 +40,7 @@ def fitted(swept: Sequence[Swept], gpu: Gpu) -> Joined:
     """Returns the figures with the least mean error in the logarithm, each refined in turn: bandwidth and latency of
     all kinds together, then the rate of each. ``swept`` holds one time at least."""
     ranks = max(each.asked.size for each in swept)
-    kinds = {
-        kind: [each for each in swept if each.asked.kind == kind]
-        for kind in dict.fromkeys(each.asked.kind for each in swept)
-    }
+    kinds = grouped((each.asked.kind, each) for each in swept)
     bandwidth, latency = 1e10, 1e-5
     for _ in range(_ROUNDS):
         bandwidth = min(_BANDWIDTHS, key=lambda b: _loss(kinds.values(), gpu, float(b), latency))

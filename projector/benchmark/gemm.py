@@ -27,13 +27,13 @@ def jobs(op: Gemm, device: Device) -> tuple[Job, ...]:
     op = as_run(op, device)
     width = element_bytes(op.dtype)
     nbytes = op.batch * (width * (op.m * op.k + op.n * op.k) + 2 * op.out_bytes * op.m * op.n)
-    return (Job("gemm", op, family(device, op.dtype), nbytes, lambda: _build(op, device)),)
 
+    def build() -> Ready:
+        if device.type == "cuda" and hasattr(device.torch.backends.cuda, "preferred_blas_library"):
+            device.torch.backends.cuda.preferred_blas_library("cublaslt")  # hipBLASLt on ROCm: the family of the row
+        return _narrow(op, device) if op.dtype in FP8 else _plain(op, device)
 
-def _build(op: Gemm, device: Device) -> Ready:
-    if device.type == "cuda" and hasattr(device.torch.backends.cuda, "preferred_blas_library"):
-        device.torch.backends.cuda.preferred_blas_library("cublaslt")  # hipBLASLt on ROCm: the family of the row
-    return _narrow(op, device) if op.dtype in FP8 else _plain(op, device)
+    return (Job("gemm", op, family(device, op.dtype), nbytes, build),)
 
 
 def _plain(op: Gemm, device: Device) -> Ready:
@@ -103,13 +103,11 @@ def narrow(device: Device, m: int, n: int, k: int, scaling: str, out_type: Any, 
 
 
 def _scales(device: Device, m: int, n: int, k: int, scaling: str) -> tuple[Any, Any]:
-    torch = device.torch
-
     def ones(*shape: int) -> Any:
-        return torch.ones(shape, dtype=torch.float32, device=device.place)
+        return device.torch.ones(shape, dtype=device.torch.float32, device=device.place)
 
     if scaling in ("", "tensorwise"):
-        return ones().reshape(()), ones().reshape(())
+        return ones(), ones()
     if scaling == "rowwise":
         return ones(m, 1), ones(1, n)
     if scaling == "blockwise" and k % _BLOCK == 0 and n % _BLOCK == 0:
@@ -117,6 +115,6 @@ def _scales(device: Device, m: int, n: int, k: int, scaling: str) -> tuple[Any, 
     if scaling == "mxfp8" and k % _MX == 0:
         # scales come in tiles of 128 rows by 4 blocks (cuBLAS 12.9, section on block scaling)
         columns = -(-k // _MX // 4) * 4
-        exponent = torch.float8_e8m0fnu
+        exponent = device.torch.float8_e8m0fnu
         return ones(-(-m // 128) * 128 * columns).to(exponent), ones(-(-n // 128) * 128 * columns).to(exponent)
     raise Skip(f"8-bit products scaled {scaling} of this shape")

@@ -23,7 +23,8 @@ def jobs(op: GroupedGemm, device: Device) -> tuple[Job, ...]:
     name on a CPU, which has no streams, since nothing else stands for it there: the note says so. Raises :class:`Skip`
     for a type that torch cannot run.
     """
-    op = as_run(op, device, backend=_backend(op, device))
+    one_kernel = hasattr(device.torch, "_grouped_mm") and op.dtype == "bf16"
+    op = as_run(op, device, backend="loop" if op.backend == "fused" and not one_kernel else op.backend)
     if op.rows < op.groups:
         raise Skip("experts without rows")
     width = element_bytes(op.dtype)
@@ -33,12 +34,6 @@ def jobs(op: GroupedGemm, device: Device) -> tuple[Job, ...]:
 
 def _outputs(op: GroupedGemm) -> tuple[int, ...]:
     return (op.groups, op.n, op.k) if op.layout == "NT" else (op.rows, op.n)
-
-
-def _backend(op: GroupedGemm, device: Device) -> str:
-    if op.backend == "fused" and hasattr(device.torch, "_grouped_mm") and op.dtype == "bf16":
-        return "fused"
-    return "loop" if op.backend == "fused" else op.backend
 
 
 def _loads(op: GroupedGemm) -> list[int]:
@@ -51,12 +46,9 @@ def _build(op: GroupedGemm, device: Device) -> Ready:
         return _spread(op, device, _narrow_products(op, device), "operands transposed beforehand")
     dtype = torch_type(device, op.dtype)
     rows = filled(device, (op.rows, op.n if op.layout == "NT" else op.k), dtype)
-    if op.layout == "NT":
-        other = filled(device, (op.rows, op.k), dtype)
-    elif op.layout == "NN":
-        other = filled(device, (op.groups, op.k, op.n), dtype)
-    else:
-        other = filled(device, (op.groups, op.n, op.k), dtype).mT
+    shapes = {"NT": (op.rows, op.k), "NN": (op.groups, op.k, op.n), "TN": (op.groups, op.n, op.k)}
+    other = filled(device, shapes[op.layout], dtype)
+    other = other.mT if op.layout == "TN" else other
     if op.backend == "fused":
         return _fused(op, device, rows, other)
     return _spread(op, device, _products(op, device, rows, other), "")
@@ -74,21 +66,20 @@ def _fused(op: GroupedGemm, device: Device, rows: Any, other: Any) -> Ready:
 
 
 def _products(op: GroupedGemm, device: Device, rows: Any, other: Any) -> list[Callable[[], object]]:
-    torch, calls, start = device.torch, [], 0
+    torch, calls, start = device.torch, list[Callable[[], object]](), 0
     wide = torch.float32 if op.out_bytes == 4 else rows.dtype
     for group, count in enumerate(_loads(op)):
         own_rows = rows[start : start + count]
         a, b = (own_rows.t(), other[start : start + count]) if op.layout == "NT" else (own_rows, other[group])
         out = torch.zeros((a.shape[0], b.shape[1]), dtype=wide, device=device.place)
-        calls.append(_product(torch, a, b, out, op.accumulate))
+        if out.dtype != a.dtype:
+            calls.append(in_two_kernels(partial(torch.mm, a, b), out, op.accumulate).call)
+        else:
+            calls.append(
+                partial(torch.addmm, out, a, b, out=out) if op.accumulate else partial(torch.mm, a, b, out=out)
+            )
         start += count
     return calls
-
-
-def _product(torch: Any, a: Any, b: Any, out: Any, accumulate: bool) -> Callable[[], object]:
-    if out.dtype == a.dtype:
-        return partial(torch.addmm, out, a, b, out=out) if accumulate else partial(torch.mm, a, b, out=out)
-    return in_two_kernels(partial(torch.mm, a, b), out, accumulate).call
 
 
 def _narrow_products(op: GroupedGemm, device: Device) -> list[Callable[[], object]]:

@@ -64,21 +64,20 @@ def place() -> str:
 
 
 def _read(by: str, environment: Mapping[str, str], names: list[str]) -> Launched:
-    bad = [name for name in names[:3] if not environment.get(name, "0").isdecimal()]
+    rank, size, local, per_host = names
+    bad = [name for name in (rank, size, local) if not environment.get(name, "0").isdecimal()]
     wrong = [Problem(by, name, environment[name], "a whole number") for name in bad]
-    rank, size = names[:2]
     if not wrong and not 0 <= int(environment[rank]) < int(environment[size]):
         wrong = [Problem(by, rank, environment[rank], f"0 to {size} - 1 = {int(environment[size]) - 1}")]
     raise_all(wrong)
     number, total = int(environment[rank]), int(environment[size])
-    stated = re.match(r"[0-9]+", environment.get(names[3], ""))  # Slurm writes 8(x2)
-    nodes = next((int(environment[name]) for name in _NODES if environment.get(name, "").isdecimal()), 0)
-    nodes = nodes if by != "mpirun" else 0  # inside a Slurm job that started fewer
+    stated = re.match(r"[0-9]+", environment.get(per_host, ""))  # Slurm writes 8(x2)
+    known = () if by == "mpirun" else _NODES  # of a Slurm job, inside which mpirun may have started fewer
+    nodes = next((int(environment[name]) for name in known if environment.get(name, "").isdecimal()), 0)
     per_node = int(stated.group()) if stated else -(-total // nodes) if nodes else total
     per_node = min(max(per_node, 1), total)
-    return Launched(
-        by, number, total, int(environment.get(names[2]) or number % per_node), per_node, nodes or -(-total // per_node)
-    )
+    place = int(environment.get(local) or number % per_node)
+    return Launched(by, number, total, place, per_node, nodes or -(-total // per_node))
 
 
 def meeting(job: Launched, environment: Mapping[str, str] = os.environ) -> str:

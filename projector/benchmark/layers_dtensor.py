@@ -43,7 +43,12 @@ def split(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
     for name, part in module.named_modules():
         inside = f"{name}." if name else ""
         if isinstance(part, Attention | LatentAttention | FeedForward):
-            plan |= {f"{inside}{key}": ColwiseParallel() for key in _columns(part)}
+            columns = ["fc1", *(["gate"] if getattr(part, "gate", None) is not None else [])]
+            if isinstance(part, Attention):
+                columns = [f"qkv.{i}" for i in range(len(part.qkv))]
+            elif isinstance(part, LatentAttention):
+                columns = ["q_up", "kv_up"]
+            plan |= {f"{inside}{key}": ColwiseParallel() for key in columns}
             plan[f"{inside}{'fc2' if isinstance(part, FeedForward) else 'proj'}"] = RowwiseParallel()
             if isinstance(part, Attention):
                 part.rank = group.rank  # its heads' place among all
@@ -69,19 +74,7 @@ def shard(module: nn.Module, layers: Iterable[nn.Module], made: LayerSetup, mesh
         fully_shard(unit, mesh=mesh, mp_policy=policy)
 
 
-def _columns(part: nn.Module) -> list[str]:
-    if isinstance(part, Attention):
-        return [f"qkv.{i}" for i in range(len(part.qkv))]
-    if isinstance(part, LatentAttention):
-        return ["q_up", "kv_up"]
-    return ["fc1", *(["gate"] if getattr(part, "gate", None) is not None else [])]
-
-
 @cache
-def _mesh(kind: str, group: Any) -> DeviceMesh:
+def mesh_of(kind: str, group: Any) -> DeviceMesh:
+    """Returns the ranks of a process ``group`` on devices of ``kind`` as a mesh."""
     return DeviceMesh.from_group(group, kind)
-
-
-def mesh_of(made: LayerSetup) -> DeviceMesh:
-    """Returns the ranks of ``tp`` as a mesh."""
-    return _mesh(made.place.partition(":")[0], made.ranks.tp.handle)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from projector.benchmark.layers_decoder import Embedding, Head
+from projector.benchmark.layers_parallel import start_alone
 from projector.benchmark.layers_parts import LayerSetup
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload.model import LayerKind
@@ -76,14 +77,15 @@ class MegatronSource:
         self.name = "megatron-core with transformer engine" if self.fused else "megatron-core"
         state = _core("parallel_state")
         if not state.model_parallel_is_initialized():
-            _ensure_process_group()
+            start_alone(made.place.partition(":")[0])  # Megatron's groups need one to be part of
             recipe = made.workload.recipe
-            state.initialize_model_parallel(
-                tensor_model_parallel_size=recipe.tp,
-                pipeline_model_parallel_size=1,
-                expert_model_parallel_size=recipe.ep,
-                expert_tensor_parallel_size=recipe.etp,
-            )
+            sizes = {
+                "tensor_model": recipe.tp,
+                "pipeline_model": 1,
+                "expert_model": recipe.ep,
+                "expert_tensor": recipe.etp,
+            }
+            state.initialize_model_parallel(**{f"{name}_parallel_size": size for name, size in sizes.items()})
             if made.place == "cpu":
                 _stand_in_for_gpu(made.model.moe is not None)
             else:
@@ -205,13 +207,12 @@ def _dispatcher_arguments(made: LayerSetup) -> dict[str, Any]:
     recipe, fusable = made.workload.recipe, fused(made.place)
     asked = recipe.moe_token_dispatcher_type or "alltoall"
     kind = "alltoall" if asked == "flex" and recipe.ep * recipe.etp == 1 else asked
-    if kind == "flex" and recipe.moe_flex_dispatcher_backend not in (None, "deepep", "hybridep"):
-        raise Unsupported(
-            f"{recipe.moe_flex_dispatcher_backend} in Megatron-Core's layers, which have no such dispatcher"
-        )
+    library = recipe.moe_flex_dispatcher_backend
+    if kind == "flex" and library not in (None, "deepep", "hybridep"):
+        raise Unsupported(f"{library} in Megatron-Core's layers, which have no such dispatcher")
     return {
         "moe_token_dispatcher_type": kind,
-        "moe_flex_dispatcher_backend": recipe.moe_flex_dispatcher_backend or "deepep",
+        "moe_flex_dispatcher_backend": library or "deepep",
         "moe_permute_fusion": fusable and bool(recipe.moe_permute_fusion),
         "moe_router_fusion": fusable and bool(recipe.moe_router_fusion),
         "moe_router_dtype": recipe.moe_router_dtype if recipe.moe_router_dtype in ("fp32", "fp64") else None,
@@ -261,11 +262,3 @@ def _stand_in_for_gpu(routed: bool) -> None:
         torch.cuda.current_stream = _NoStream  # type: ignore[assignment]
     if routed:
         vars(_core("transformer.moe.moe_utils")).setdefault("te_general_gemm", None)
-
-
-def _ensure_process_group() -> None:
-    """Starts a process group of one rank where there is none: Megatron's groups need one."""
-    dist = torch.distributed
-    if not dist.is_initialized():
-        backend = "nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]

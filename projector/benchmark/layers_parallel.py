@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from projector.benchmark.processes import BACKENDS
 from projector.dataclass import dataclass
 
 
@@ -46,6 +47,13 @@ class Ranks:
 
 
 ALONE = Ranks()
+
+
+def start_alone(kind: str) -> None:
+    """Starts a process group of this process alone on a device of ``kind`` (``cuda``, ``cpu``) where there is none."""
+    if not dist.is_initialized():
+        store = dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group(BACKENDS[kind], store=store, rank=0, world_size=1)
 
 
 def joined(lines: Iterable[Sequence[int]]) -> Group:

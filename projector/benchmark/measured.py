@@ -59,21 +59,13 @@ class Measurement:
 
 
 def project(
-    workload: Workload,
-    cluster: Cluster,
-    device: Device,
-    artifact: Path | None = None,
-    *,
-    layers: str = "auto",
-    budget: float = 2.0,
-    most: int | None = None,
+    workload: Workload, cluster: Cluster, device: Device, artifact: Path | None = None, **how: Any
 ) -> Projection:
     """Returns one training step of ``workload`` on ``cluster``, from times taken on ``device`` and its neighbours.
 
-    ``artifact``: a file of timings; one that exists is used in place of the device, else it is written. ``layers``:
-    whose layers (:mod:`projector.benchmark.source`). ``budget``: seconds spent on each thing that is timed; ``most``:
-    how many devices time at most. Under torchrun, srun or mpirun every rank calls this and gets the same answer;
-    otherwise further processes are started where the run has more than one rank.
+    ``artifact``: a file of timings; one that exists is used in place of the device, else it is written. ``how``: see
+    :func:`planned`. Under torchrun, srun or mpirun every rank calls this and gets the same answer; otherwise further
+    processes are started where the run has more than one rank.
 
     Raises what :func:`projector.projection.project` raises, and :class:`InputError` for a device with too little
     memory, layers that are not installed, or an artifact of something else.
@@ -81,25 +73,18 @@ def project(
     if artifact is not None and artifact.exists():
         measurement = load(artifact, workload, cluster, device)
     else:
-        measurement = measure(workload, cluster, device, layers=layers, budget=budget, most=most, artifact=artifact)
+        measurement = measure(workload, cluster, device, artifact=artifact, **how)
     return restore(measurement, workload, cluster)
 
 
 def measure(
-    workload: Workload,
-    cluster: Cluster,
-    device: Device,
-    *,
-    layers: str = "auto",
-    budget: float = 2.0,
-    most: int | None = None,
-    artifact: Path | None = None,
+    workload: Workload, cluster: Cluster, device: Device, *, artifact: Path | None = None, **how: Any
 ) -> Measurement:
-    """Times everything that one step of ``workload`` needs, on ``most`` devices, into ``artifact``; see :func:`project`.
+    """Times everything that one step of ``workload`` needs into ``artifact``; ``how``: see :func:`planned`.
 
     Where a rank is lost, ``artifact`` has what was timed before, if that makes a step.
     """
-    asked, notes = planned(workload, cluster, device, layers=layers, budget=budget, most=most)
+    asked, notes = planned(workload, cluster, device, **how)
 
     def save(found: Mapping[str, Any]) -> Measurement:
         return keep(found, asked, notes, device, artifact)
@@ -135,10 +120,15 @@ def _note_on_layers(asked: Asked, source: str, device: Device) -> tuple[str, ...
 
 
 def planned(
-    workload: Workload, cluster: Cluster, device: Device, *, layers: str, budget: float, most: int | None = None
-) -> tuple[Asked, tuple[str, ...]]:
+    workload: Workload, cluster: Cluster, device: Device, *,
+    layers: str = "auto", budget: float = 2.0, most: int | None = None,
+) -> tuple[Asked, tuple[str, ...]]:  # fmt: skip
     """Returns what :func:`measure` will time, and in what that differs from the whole run. Raises before anything runs,
-    as :func:`measure` does."""
+    as :func:`measure` does.
+
+    ``layers``: whose layers (:mod:`projector.benchmark.source`); ``budget``: seconds spent on each thing that is timed;
+    ``most``: how many devices time at most.
+    """
     named, others = cluster.gpu.name in catalogue.gpu_names(), device.known and cluster.gpu.name != device.gpu
     if cluster.gpu.vendor != device.vendor or (named and (others or " MIG " in device.title)):
         expected = f"a cluster of {device.title}: times taken there say nothing of {cluster.gpu.title}"
@@ -149,18 +139,21 @@ def planned(
     if job and most not in (None, job.size):
         expected = f"{job.size}, or nothing: {job.by} started as many ranks"
         raise InputError([Problem("--benchmark-gpus", "", most, expected)])
-    devices = job.size if job else _device_count(device, most)
+    here = processes.available(device)
+    if not job and most is not None and most > here:
+        raise InputError([Problem("--benchmark-gpus", "", most, f"at most {here}: as many devices are at hand")])
+    devices = job.size if job else most or here
     shrunk = shrink_to(resolved.workload, devices)
     if narrow(resolved.workload.recipe, shrunk.tp, layers, device):
         shrunk = shrink_to(resolved.workload, devices, narrow=True)
     if job and shrunk.ranks != job.size:
         expected = f"{shrunk.ranks}: what tp, ep and the {workload.gpus} ranks of the run divide"
         raise InputError([Problem(job.by, "ranks", job.size, expected)])
-    asked = replace(
-        _plan_of(resolved, shrunk, cluster, layers, budget), beside=_processes_beside(shrunk, workload, cluster, device)
-    )
+    asked = _plan_of(resolved, shrunk, cluster, layers, budget)
     if device.type != "cpu":  # the nominal host of the catalogue has one process
         asked = replace(asked, collectives=tuple(placed(each, job, shrunk.tp) for each in asked.collectives))
+    elif shrunk.ranks == 1:  # cores share memory and caches: as many processes compute at once as the run keeps busy
+        asked = replace(asked, beside=min(workload.gpus, cluster.gpus_per_node, here))
     check_memory(asked, device)
     refuse_busy(device, shrunk.ranks)
     return asked, shrunk.notes
@@ -180,20 +173,6 @@ def narrow(recipe: Recipe, tp: int, layers: str, device: Device) -> bool:
         return False
     layers_narrow.check(recipe, device)
     return True
-
-
-def _processes_beside(shrunk: Shrunk, whole: Workload, cluster: Cluster, device: Device) -> int:
-    """Returns the processes that compute while a rank is timed: cores share memory and caches, GPUs have their own."""
-    if device.type != "cpu" or shrunk.ranks > 1:
-        return 1
-    return min(whole.gpus, cluster.gpus_per_node, processes.available(device))
-
-
-def _device_count(device: Device, most: int | None) -> int:
-    here = processes.available(device)
-    if most is not None and most > here:
-        raise InputError([Problem("--benchmark-gpus", "", most, f"at most {here}: as many devices are at hand")])
-    return most or here
 
 
 def load(path: Path, workload: Workload, cluster: Cluster, device: Device | None = None) -> Measurement:
@@ -285,14 +264,15 @@ def needed(asked: Asked, workload: Workload | None = None) -> float:
     """Returns the bytes of one rank: the greater of the shortened model in training (one layer of each kind), and a
     whole stage's update."""
     work = workload or asked.workload
-    short = resolve(replace(work, model=_one_layer_of_each_kind(work.model, asked), framework=work.framework))
+    kinds, model = [part.kind for part in asked.parts], work.model
+    moe = model.moe and replace(model.moe, moe_layer_freq=tuple(int(kind.moe) for kind in kinds))
+    short = resolve(replace(work, model=replace(model, num_layers=len(kinds), moe=moe)))
     training = plan(short, catalogue.gpu("cpu")).allocated
     weights = sum(lower.layer(part.kind, short).owned.total * part.count for part in asked.parts)
     share = max((stage.share for stage in asked.stages), default=1.0)
     state = _BESIDE * (_STATE if work.recipe.precision == "fp32" else _STATE_16)
-    return max(
-        training, state * share * (weights + 2.0 * work.padded_vocab_size * work.model.hidden_size / work.recipe.tp)
-    )
+    ends = 2.0 * work.padded_vocab_size * model.hidden_size / work.recipe.tp
+    return max(training, state * share * (weights + ends))
 
 
 def check_memory(asked: Asked, device: Device) -> None:
@@ -303,8 +283,7 @@ def check_memory(asked: Asked, device: Device) -> None:
     if wanted <= free:
         return
     smaller = ((text, asked, work) for text, work in _smaller(asked.workload))
-    piped = _with_more_stages(asked, dict(_smaller(asked.workload)))
-    fits = next((text for text, less, work in (*smaller, *piped) if needed(less, work) <= free), "")
+    fits = next((text for text, less, work in (*smaller, *_with_more_stages(asked)) if needed(less, work) <= free), "")
     expected = f"at most {free / _GIB:.2f} GiB of {device.title}: " + (
         f"with {fits} it would fit" if fits else "no smaller batch, sequence or share of the model fits either"
     )
@@ -330,9 +309,9 @@ def _smaller(work: Workload) -> Iterator[tuple[str, Workload]]:
             yield f"{ranks} times the tp", replace(work, model=_narrower(model, ranks), recipe=one)
 
 
-def _with_more_stages(asked: Asked, others: Mapping[str, Workload]) -> Iterator[tuple[str, Asked, Workload]]:
+def _with_more_stages(asked: Asked) -> Iterator[tuple[str, Asked, Workload]]:
     """Yields fewer layers of each kind on a rank, alone and with other shares: a stage's update is timed as a whole."""
-    for text, work in {"": asked.workload, **others}.items():
+    for text, work in (("", asked.workload), *_smaller(asked.workload)):
         for stages in (2, 4, 8, 16, 32, 64):
             parts = tuple(replace(part, count=-(-part.count // stages)) for part in asked.parts)
             yield f"{text}{' and ' if text else ''}{stages} times the pp", replace(asked, parts=parts), work
@@ -340,17 +319,6 @@ def _with_more_stages(asked: Asked, others: Mapping[str, Workload]) -> Iterator[
 
 def _narrower(model: Model, ranks: int) -> Model:
     moe = model.moe and replace(model.moe, moe_ffn_hidden_size=max(1, model.moe.moe_ffn_hidden_size // ranks))
-    return replace(
-        model,
-        num_attention_heads=max(1, model.num_attention_heads // ranks),
-        num_query_groups=max(1, model.num_query_groups // ranks),
-        ffn_hidden_size=max(1, model.ffn_hidden_size // ranks),
-        vocab_size=max(1, model.vocab_size // ranks),
-        moe=moe,
-    )
-
-
-def _one_layer_of_each_kind(model: Model, asked: Asked) -> Model:
-    kinds = [part.kind for part in asked.parts]
-    moe = model.moe and replace(model.moe, moe_layer_freq=tuple(int(kind.moe) for kind in kinds))
-    return replace(model, num_layers=len(kinds), moe=moe)
+    split = ("num_attention_heads", "num_query_groups", "ffn_hidden_size", "vocab_size")
+    sizes: dict[str, Any] = {name: max(1, getattr(model, name) // ranks) for name in split}
+    return replace(model, **sizes, moe=moe)

@@ -63,7 +63,10 @@ class _Torch:
         return self._placed(Head(self._whole))
 
     def _placed(self, module: nn.Module) -> nn.Module:
-        return layers_dtensor.split(module, layers_dtensor.mesh_of(self._made)) if self._split else module
+        if not self._split:
+            return module
+        kind, group = self._made.place.partition(":")[0], self._made.ranks.tp.handle
+        return layers_dtensor.split(module, layers_dtensor.mesh_of(kind, group))
 
 
 def find(name: str, made: LayerSetup) -> Source:

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from projector.io.table import Line, Table
 
 
 def aside(json_wanted: bool) -> AbstractContextManager[object]:
     """Returns a context in which prints go to stderr where stdout is to hold a JSON document, and to stdout elsewhere."""
     return redirect_stdout(sys.stderr) if json_wanted else nullcontext()
+
+
+def tell(wanted: bool, document: Callable[[], Mapping[str, Any]], page: Callable[[], Iterable[Line | Table]]) -> None:
+    """Writes the ``document`` where it is ``wanted``, else shows the ``page``."""
+    from projector.io.terminal import show
+
+    if wanted:
+        write(document())
+    else:
+        show(page())
 
 
 def write(content: Mapping[str, Any]) -> None:

@@ -70,7 +70,6 @@ class Answer:
 
 def _run(options: argparse.Namespace) -> None:
     from projector.cli import as_json, ask_view
-    from projector.io.terminal import show
 
     names = [name.strip() for name in (options.gpu or "").split(",") if name.strip()]
     if len(names) > 1 and (beside := "--config" if options.config else "--write" if options.write else ""):
@@ -87,10 +86,10 @@ def _run(options: argparse.Namespace) -> None:
         raise InputError(dict.fromkeys(problems))
     case, result = answers[0].case, answers[0].found
     paths, which = start_files.write_best(case, result, options) if result else ((), "")
-    if options.json:
-        as_json.write(ask_view.as_document(answers))
-    else:
-        show((*ask_view.as_page(answers, options), *start_files.lines(paths, case, options, which)))
+    written = start_files.lines(paths, case, options, which)
+    as_json.tell(
+        options.json, lambda: ask_view.as_document(answers), lambda: (*ask_view.as_page(answers, options), *written)
+    )
 
 
 def answered(options: argparse.Namespace) -> Answer:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from projector.cli import expected, report
 from projector.cli.ask import Answer
 from projector.cli.parser import wrapped
-from projector.cli.plan_view import lasting, tokens
+from projector.cli.plan_view import lasting, tokens, triple
 from projector.cli.search_view import exactness, too_close, why_nothing_fits
 from projector.cli.search_view import one as configuration
 from projector.hardware.yaml_file import WHAT_IF
-from projector.io.table import NONE, Column, Line, Table, factor, gib, percent
+from projector.io.table import Line, Table, factor, gib, percent, table_of, text, values
 from projector.search.words import words
 
 
@@ -59,29 +58,20 @@ def _whole_run(answer: Answer, options: argparse.Namespace) -> str:
     assert plan is not None
     forecast = plan.forecast
     rule = "" if options.tokens else " (20 per parameter in use)"
-    cost = (
-        f", cost {forecast.middle.cost:,.0f} ({forecast.low.cost:,.0f} to {forecast.high.cost:,.0f})"
-        if forecast.middle.cost
-        else "; --price adds cost"
-    )
-    return (
-        f"{tokens(plan.tokens)} tokens{rule} take {lasting(plan)}, {forecast.middle.gpu_hours:,.0f} GPU-hours, "
-        f"{forecast.middle.mwh:,.{0 if forecast.middle.mwh >= 1 else 2}f} MWh{cost}"
-    )
+    middle, cost = forecast.middle, "; --price adds cost"
+    if middle.cost:
+        cost = f", cost {middle.cost:,.0f} ({forecast.low.cost:,.0f} to {forecast.high.cost:,.0f})"
+    spent = f"{middle.gpu_hours:,.0f} GPU-hours, {middle.mwh:,.{0 if middle.mwh >= 1 else 2}f} MWh{cost}"
+    return f"{tokens(plan.tokens)} tokens{rule} take {lasting(plan)}, {spent}"
 
 
 def _side_by_side(answers: Sequence[Answer]) -> Table:
     work, cells = answers[0].case.workload, [_cells(each) for each in answers]
     names = [each.case.cluster.gpu.name for each in answers]
-    return Table(
-        title=f"{work.model.name}, {work.recipe.seq_length:,}-token samples, {work.framework}",
-        columns=tuple(Column(name, numeric=False) for name in ("", *names)),
-        rows=tuple(
-            (title, *(of_gpu.get(title, NONE) for of_gpu in cells))
-            for title in dict.fromkeys(title for of_gpu in cells for title in of_gpu)
-        ),
-        note="Steps, speeds and days as measured runs let expect them.",
-    )
+    titles = dict.fromkeys(title for of_gpu in cells for title in of_gpu)
+    columns = (text("", str), *(text(name, of_gpu.get) for name, of_gpu in zip(names, cells, strict=True)))
+    title = f"{work.model.name}, {work.recipe.seq_length:,}-token samples, {work.framework}"
+    return table_of(title, titles, columns, "Steps, speeds and days as measured runs let expect them.")
 
 
 def _cells(answer: Answer) -> dict[str, str]:
@@ -115,14 +105,8 @@ def as_document(answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def _values(answer: Answer) -> dict[str, Any]:
-    work = answer.case.workload
-    head = {
-        "model": work.model.name,
-        "cluster": answer.case.cluster.name,
-        "framework": work.framework,
-        "gpus": work.gpus,
-        "assumed": list(answer.case.assumed),
-    }
+    named = "model=workload.model.name cluster=cluster.name framework=workload.framework gpus=workload.gpus assumed"
+    head = values(answer.case, named)
     if answer.found is None:
         assert answer.refused is not None
         return head | {"fits": False, "reasons": answer.refused.lines()}
@@ -132,9 +116,7 @@ def _values(answer: Answer) -> dict[str, Any]:
         "fits": bool(projection.memory.fits),
         "margin": float(projection.memory.margin_bytes),
         **configuration(answer.case, answer.best),
-        "gap": answer.found.gap,
-        "gap_to_peak": answer.found.most,
-        "run": plan
-        and {"tokens": plan.tokens, **{n: asdict(getattr(plan.forecast, n)) for n in ("middle", "low", "high")}},
+        **values(answer.found, "gap gap_to_peak=most"),
+        "run": plan and {"tokens": plan.tokens, **triple(plan.forecast)},
         "start": list(answer.command),
     }

@@ -12,7 +12,6 @@ from projector.cli.flags import add_command
 from projector.cli.parser import Parser
 from projector.errors import InputError, Problem, nearest
 from projector.io.table import NONE, Cell, at, figure, table_of, text, values
-from projector.io.terminal import show
 
 _PEAKS = ("bf16", "fp8", "fp4")
 
@@ -33,19 +32,13 @@ def chosen(pattern: str, names: Sequence[str], what: str) -> list[str]:
 
 
 def _tell(
-    options: argparse.Namespace,
-    documents: Sequence[Any],
-    columns: Sequence[Cell],
-    title: str,
-    note: str = "",
+    options: argparse.Namespace, documents: Sequence[Any], columns: Sequence[Cell], title: str, note: str = "",
     rows: Sequence[Any] = (),
-) -> None:
+) -> None:  # fmt: skip
     """Shows the documents of a catalogue as they are, or as a table of them (or of other ``rows``)."""
     kind = title.partition(" ")[0].lower()
-    if options.json:
-        as_json.write({"command": kind, kind: documents})
-    else:
-        show([table_of(f"{len(documents)} {title}", rows or documents, columns, note)])
+    shown = table_of(f"{len(documents)} {title}", rows or documents, columns, note)
+    as_json.tell(options.json, lambda: {"command": kind, kind: documents}, lambda: [shown])
 
 
 def _models(options: argparse.Namespace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,11 +10,7 @@ from typing import Any
 from projector.io.table import Table, figure, table_of, text, values
 from projector.step.communication import Traffic
 
-_SUFFIXES = ("_all_reduce", "_reduce_scatter", "_all_gather")
-
-
-def _name(row: Traffic) -> str:
-    return next((row.name.removesuffix(end) for end in _SUFFIXES if row.name.endswith(end)), row.name)
+_SUFFIX = r"_(all_reduce|reduce_scatter|all_gather)$"
 
 
 def _size(row: Traffic) -> str | None:
@@ -25,7 +22,7 @@ def _ms(seconds: float) -> str:
 
 
 _COLUMNS = (
-    text("collective", _name),
+    text("collective", "name", lambda name: re.sub(_SUFFIX, "", name)),
     text("group", lambda row: row.group.split("_")[0]),
     text("operation", lambda row: row.operation or None, minor=3),
     text("algorithm", lambda row: row.algorithm or None, minor=2),
@@ -48,9 +45,6 @@ def table(rows: Sequence[Traffic]) -> Table:
 def as_document(rows: Sequence[Traffic]) -> list[dict[str, Any]]:
     """Returns ``rows`` as JSON values: ``bytes`` of one message, ``count`` messages a step, ``seconds`` =
     ``hidden_seconds`` + ``exposed_seconds``; ``part``: the part of ``breakdown`` that exposed seconds are in."""
-    return [
-        values(row, "collective=name group part")
-        | {"operation": row.operation or None, "algorithm": row.algorithm or None}
-        | values(row, "bytes count seconds hidden_seconds=hidden exposed_seconds=exposed")
-        for row in rows
-    ]
+    named = "collective=name group part operation algorithm bytes count seconds"
+    shown = (values(row, f"{named} hidden_seconds=hidden exposed_seconds=exposed") for row in rows)
+    return [{**row, "operation": row["operation"] or None, "algorithm": row["algorithm"] or None} for row in shown]

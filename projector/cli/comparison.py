@@ -101,16 +101,13 @@ def _row(case: Case, name: str, vpp: int, projected: Callable[[Case], Projection
         return Row(schedule=name, vpp=vpp, reason="no pipeline: pp = 1")
     try:
         return Row(schedule=name, vpp=vpp, projection=projected(with_schedule(case, name, vpp)))
-    except (InputError, Unsupported) as error:
-        return Row(schedule=name, vpp=vpp, reason=_reason(error))
+    except InputError as error:
+        return Row(schedule=name, vpp=vpp, reason="; ".join(str(each).removeprefix(": ") for each in error.problems))
+    except Unsupported as error:
+        return Row(schedule=name, vpp=vpp, reason=str(error))
 
 
 def with_schedule(case: Case, name: str, vpp: int) -> Case:
     """Returns ``case`` run by another pipeline schedule, with ``vpp`` chunks a rank."""
     recipe = replace(case.workload.recipe, pipeline_schedule=name, vpp=vpp)
     return replace(case, workload=replace(case.workload, recipe=recipe))
-
-
-def _reason(error: InputError | Unsupported) -> str:
-    problems = getattr(error, "problems", None)
-    return "; ".join(str(problem).removeprefix(": ") for problem in problems) if problems else str(error)

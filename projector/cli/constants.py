@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from projector.cli import as_json
 from projector.cli.catalogues import chosen
-from projector.io.table import Line
-from projector.io.terminal import show
+from projector.io.table import Line, values
 from projector.parameter import FIELDS, KINDS
 
 if TYPE_CHECKING:
@@ -23,25 +22,14 @@ KNOWN = {"--kind": {"choices": KINDS, "help": f"only constants of this kind: {',
 
 
 def command(options: argparse.Namespace) -> None:
-    listed = _chosen(options)
-    if options.json:
-        documents = [{"name": name} | {key: getattr(each, key) for key in FIELDS} for name, each in listed.items()]
-        as_json.write({"command": "constants", "constants": documents})
-        return
-    show(_lines(listed))
-
-
-def _chosen(options: argparse.Namespace) -> Constants:
-    """Returns the constants whose name holds or matches the pattern. Raises :class:`InputError` where none does."""
     from projector.constants import every
 
     known = every()
     matching = {name: known[name] for name in chosen(options.pattern, list(known), "constants")}
-    return {
-        name: constant
-        for name, constant in matching.items()
-        if options.kind in (None, constant.kind) and (constant.scored or not options.scored)
-    }
+    listed = {name: each for name, each in matching.items() if options.kind in (None, each.kind)}
+    listed = {name: each for name, each in listed.items() if each.scored or not options.scored}
+    documents = [{"name": name, **values(each, " ".join(FIELDS))} for name, each in listed.items()]
+    as_json.tell(options.json, lambda: {"command": "constants", "constants": documents}, lambda: _lines(listed))
 
 
 def _lines(listed: Constants) -> Iterator[Line]:
@@ -54,12 +42,8 @@ def _lines(listed: Constants) -> Iterator[Line]:
         yield Line("")
         yield Line(name, "bold")
         unit = "" if constant.unit == "1" else f" {constant.unit}"
-        facts = [
-            f"{constant.value:.6g}{unit}",
-            constant.kind,
-            *_range(constant),
-            *(["chosen on scored runs"] if constant.scored else []),
-        ]
+        facts = [f"{constant.value:.6g}{unit}", constant.kind, *_range(constant)]
+        facts += ["chosen on scored runs"] if constant.scored else []
         yield Line(f"{_INDENT}{', '.join(facts)}")
         yield Line(f"{_INDENT}{constant.source}", "dim")
 

@@ -20,6 +20,7 @@ from projector.workload.parameters import count
 from projector.workload.structure import to_mapping
 
 if TYPE_CHECKING:
+    from projector.cli.comparison import Row
     from projector.cli.performance import Projections
 
 SCHEMA_VERSION = 1
@@ -33,17 +34,18 @@ def performance(case: Case, made: Projections) -> dict[str, Any]:
     if made.timed:
         content["timed"] = made.timed
     if made.compared:
-        content["schedules"] = [
-            {"schedule": item.schedule, "vpp": item.vpp, "status": "invalid", "reason": item.reason}
-            if item.projection is None
-            else values(item, "schedule vpp in_framework=runs")
-            | {"status": "ok" if item.projection.memory.fits else "out-of-memory"}
-            | values(item.projection, "step_seconds tgs")
-            | {"expected": expected.as_document(expected.expectation(case, item.projection))}
-            | values(item.projection, "bubble device_bytes=memory.device")
-            for item in made.compared
-        ]
+        content["schedules"] = [_schedule(case, row) for row in made.compared]
     return content
+
+
+def _schedule(case: Case, row: Row) -> dict[str, Any]:
+    made = row.projection
+    if made is None:
+        return {**values(row, "schedule vpp"), "status": "invalid", "reason": row.reason}
+    status = {"status": "ok" if made.memory.fits else "out-of-memory"}
+    estimate = {"expected": expected.as_document(expected.expectation(case, made))}
+    step, rest = values(made, "step_seconds tgs"), values(made, "bubble device_bytes=memory.device")
+    return {**values(row, "schedule vpp in_framework=runs"), **status, **step, **estimate, **rest}
 
 
 def memory(case: Case, projection: Projection) -> dict[str, Any]:
@@ -65,10 +67,8 @@ def stages(projection: Projection) -> tuple[tuple[Chunk, float, float], ...]:
     workload, schedule = projection.resolved.workload, projection.timeline.compiled.schedule
     layout = chunks(workload.model, workload.recipe)
     places = schedule.home
-    return tuple(
-        (replace(chunk, rank=places[i][0], index=places[i][1]), *projection.stage_seconds[i])
-        for i, chunk in enumerate(layout)
-    )
+    placed = [replace(chunk, rank=rank, index=at) for chunk, (rank, at) in zip(layout, places, strict=True)]
+    return tuple((chunk, *times) for chunk, times in zip(placed, projection.stage_seconds, strict=True))
 
 
 def tokens_per_second(projection: Projection) -> float:
@@ -127,6 +127,7 @@ def head(command: str, case: Case, projection: Projection) -> dict[str, Any]:
 
 
 def _projection(case: Case, projection: Projection) -> dict[str, Any]:
+    timed = ((c, {"forward_seconds": f, "backward_seconds": b}) for c, f, b in stages(projection))
     return {
         "status": "ok" if projection.memory.fits else "out-of-memory",
         **values(projection, "step_seconds tgs"),
@@ -135,10 +136,8 @@ def _projection(case: Case, projection: Projection) -> dict[str, Any]:
         "expected": expected.as_document(expected.expectation(case, projection)),
         "breakdown": dict(projection.breakdown),
         "stages": [
-            {"stage": i}
-            | values(chunk, "rank chunk=index layers embedding mtp_layers=mtp head")
-            | {"forward_seconds": forward, "backward_seconds": backward}
-            for i, (chunk, forward, backward) in enumerate(stages(projection))
+            {"stage": i, **values(chunk, "rank chunk=index layers embedding mtp_layers=mtp head"), **times}
+            for i, (chunk, times) in enumerate(timed)
         ],
     }
 
@@ -147,16 +146,10 @@ def _plan(case: Case, projection: Projection) -> dict[str, Any]:
     plan = projection.memory
     ranks = []
     for rank in plan.ranks:
-        reserved, device = rank_totals(case, projection, rank.held)
-        ranks.append(
-            values(rank, "rank parameters event")
-            | {
-                "components": {name: float(size) for name, size in rank.components.items()},
-                "allocated": float(rank.allocated),
-                "reserved": float(reserved),
-                "device": float(device),
-            }
-        )
+        components = {name: float(size) for name, size in rank.components.items()}
+        totals = zip(("reserved", "device"), rank_totals(case, projection, rank.held), strict=True)
+        sizes = {"allocated": float(rank.allocated)} | {name: float(size) for name, size in totals}
+        ranks.append({**values(rank, "rank parameters event"), "components": components, **sizes})
     return {
         "status": plan.status,
         "fits": bool(plan.fits),

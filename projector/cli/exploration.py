@@ -17,13 +17,24 @@ from projector.search.symptoms import Symptom, symptoms
 from projector.settle import launch
 from projector.workload.workload import Workload
 
+
+def _kept_mark(tried: Tried) -> str:
+    if tried.projection is None:
+        return ""
+    return "*" if tried.kept else "memory" if tried.projection.memory.order else ""
+
+
+def _interval(tried: Tried) -> str:
+    return f"{100 * tried.low:+.1f} to {signed(tried.high)}"
+
+
 _COLUMNS = (
     text("category", "change.kind", minor=3),
     text("change", "change.label"),
-    text("kept", lambda t: _kept_mark(t)),
+    text("kept", _kept_mark),
     figure("tokens/s/GPU", "projection.tgs", number1),
     figure("gain", lambda t: signed(t.gain) if t.projection else None),
-    figure("90 % interval", lambda t: f"{100 * t.low:+.1f} to {signed(t.high)}" if t.projection else None, minor=1),
+    figure("90 % interval", lambda t: _interval(t) if t.projection else None, minor=1),
     text("moved", lambda t: f"{t.moved[0].removesuffix('_s')} {t.moved[1]:+.3f} s" if t.projection else t.reason),
     figure("device GiB", "projection.memory.device", gib, minor=2),
     text("memory", "projection.memory.words", minor=2),
@@ -56,7 +67,10 @@ def _blocks(
 ) -> Iterator[Line | Table]:
     """Yields what the largest parts ask for, every change tried with a mark on those kept, and the gain of those
     together."""
-    yield _symptom_table(asked)
+    rows = [(symptom, *answer) for symptom in asked for answer in (symptom.answers or ((None, 0.0),))]
+    note = "shorter by: of the part, for the same tokens; gain: of the whole run, as measured runs let expect it"
+    title = "What takes the time, and which switch it asks for, each alone on the run as it is"
+    yield table_of(title, rows, _ANSWER_COLUMNS, note)
     title = "Exploration: each change alone on the best configuration before it"
     note = (
         "* kept for the categories after it; memory: not kept, since it may not fit; gain: as measured runs let expect it; "
@@ -67,74 +81,59 @@ def _blocks(
     runs = launch.schedules_of(framework)
     if others := [name for name in pipeline.names() if pipelined and name not in runs]:
         yield Line(f"Not in {framework}: {', '.join(others)} (projector schedules compares them)", "dim")
-    kept = [t.projection for t in tried if t.kept and t.projection]
+    kept, together = _together(case, baseline, tried)
     if kept:
-        times, low, high = (1.0 + x for x in gains(case.known.ratio(kept[-1], baseline), kept[-1], baseline))
+        times = "{:.2f} times the baseline ({:.2f} to {:.2f})".format(*(1.0 + gain for gain in together))
         yield Line("")
-        yield Line(
-            f"Together: {kept[-1].tgs:.1f} tokens/s/GPU; expected {times:.2f} times the baseline ({low:.2f} to {high:.2f})",
-            "bold",
-        )
+        yield Line(f"Together: {kept.tgs:.1f} tokens/s/GPU; expected {times}", "bold")
+
+
+def _together(
+    case: Case, baseline: Projection, tried: Sequence[Tried]
+) -> tuple[Projection | None, tuple[float, float, float]]:
+    """Returns the run with all that is kept, if anything is, and its expected gain with its interval."""
+    kept = next((t.projection for t in reversed(tried) if t.kept and t.projection), None)
+    return kept, gains(case.known.ratio(kept, baseline), kept, baseline) if kept else (0.0, 0.0, 0.0)
 
 
 _ANSWER_COLUMNS = (
     text("part", lambda row: PARTS.get(row[0].part, row[0].part)),
     figure("share", lambda row: percent(row[0].share), minor=2),
-    text(
-        "switch", lambda row: row[1].change.label if row[1] else "nothing tried here shortens it by a tenth and gains"
-    ),
+    text("switch", lambda row: row[1].change.label if row[1] else _NO_SWITCH),
     figure("shorter by", lambda row: percent(row[2]) if row[1] else None),
     figure("gain", lambda row: signed(row[1].gain) if row[1] else None),
-    figure(
-        "90 % interval", lambda row: f"{100 * row[1].low:+.1f} to {signed(row[1].high)}" if row[1] else None, minor=1
-    ),
+    figure("90 % interval", lambda row: _interval(row[1]) if row[1] else None, minor=1),
 )
-
-
-def _symptom_table(symptoms: Sequence[Symptom]) -> Table:
-    rows = [(symptom, *answer) for symptom in symptoms for answer in (symptom.answers or ((None, 0.0),))]
-    note = "shorter by: of the part, for the same tokens; gain: of the whole run, as measured runs let expect it"
-    return table_of(
-        "What takes the time, and which switch it asks for, each alone on the run as it is", rows, _ANSWER_COLUMNS, note
-    )
-
-
-def _kept_mark(tried: Tried) -> str:
-    if tried.projection is None:
-        return ""
-    return "*" if tried.kept else "memory" if tried.projection.memory.order else ""
+_NO_SWITCH = "nothing tried here shortens it by a tenth and gains"
 
 
 def _document(case: Case, baseline: Projection, tried: Sequence[Tried], asked: Sequence[Symptom]) -> dict[str, Any]:
     """Returns ``symptoms`` and the walk as JSON values; ``together``: expected gain of all that is kept, with its
     interval, or null where nothing is kept."""
-    kept = [t.projection for t in tried if t.kept and t.projection]
-    together = gains(case.known.ratio(kept[-1], baseline), kept[-1], baseline) if kept else ()
+    kept, together = _together(case, baseline, tried)
+
+    def gain(t: Tried) -> dict[str, Any]:
+        return {"gain": t.gain, "interval": [t.low, t.high]} if t.projection else {"gain": None, "interval": None}
+
+    def step(t: Tried) -> dict[str, Any]:
+        change = values(t, "category=change.kind change=change.label") | {"fields": dict(t.change.fields)}
+        moved = {"part": t.moved[0], "seconds": t.moved[1]} if t.projection else None
+        memory = values(t.projection, "fits=memory.fits device_bytes=memory.device memory_status=memory.status")
+        return {
+            **change,
+            **values(t, "kept tgs=projection.tgs"),
+            **gain(t),
+            "moved": moved,
+            **memory,
+            "reason": t.reason,
+        }
+
+    def answers(symptom: Symptom) -> list[dict[str, Any]]:
+        return [{"change": t.change.label, "shorter_by": less, **gain(t)} for t, less in symptom.answers]
+
     return {
         "baseline_tgs": baseline.tgs,
-        "symptoms": [
-            {
-                "part": symptom.part,
-                "share": symptom.share,
-                "answers": [
-                    {"change": t.change.label, "shorter_by": less, "gain": t.gain, "interval": [t.low, t.high]}
-                    for t, less in symptom.answers
-                ],
-            }
-            for symptom in asked
-        ],
+        "symptoms": [values(symptom, "part share") | {"answers": answers(symptom)} for symptom in asked],
         "together": dict(zip(("gain", "low", "high"), together, strict=True)) if kept else None,
-        "steps": [
-            values(t, "category=change.kind change=change.label")
-            | {"fields": dict(t.change.fields)}
-            | values(t, "kept tgs=projection.tgs")
-            | {
-                "gain": t.gain if t.projection else None,
-                "interval": [t.low, t.high] if t.projection else None,
-                "moved": {"part": t.moved[0], "seconds": t.moved[1]} if t.projection else None,
-            }
-            | values(t.projection, "fits=memory.fits device_bytes=memory.device memory_status=memory.status")
-            | {"reason": t.reason}
-            for t in tried
-        ],
+        "steps": [step(t) for t in tried],
     }

@@ -59,9 +59,9 @@ def idle_flags(case: Case, projection: Projection, overrides: Overrides) -> tupl
         try:
             without_flag = settle_checked(workload, case.cluster, published=False).workload.recipe
             chosen = getattr(projection.resolved.workload.recipe, key)
-            if chosen == getattr(without_flag, key) or _figures(
-                project(workload, case.cluster, settings=case.settings)
-            ) != _figures(projection):
+            if chosen == getattr(without_flag, key):
+                continue
+            if _figures(project(workload, case.cluster, settings=case.settings)) != _figures(projection):
                 continue
         except (InputError, Unsupported, NoMeasurement):
             continue

@@ -88,8 +88,10 @@ def read_case(options: argparse.Namespace) -> Case:
     if loaded.recipe is None:
         recipe, abilities = _able(model, recipe, cluster, overrides.flags)
     gpus, counted = _gpus(options, loaded, recipe, cluster)
-    if "global_batch_size" not in overrides.flags:
-        recipe = loaded.batched(recipe, gpus) if loaded.recipe else _usual_batch(model, recipe, gpus)
+    if "global_batch_size" not in overrides.flags and loaded.recipe:
+        recipe = loaded.batched(recipe, gpus)
+    elif "global_batch_size" not in overrides.flags:
+        recipe = replace(recipe, global_batch_size=samples_per_step(model, recipe.seq_length, gpus))
     chosen = (*abilities, *_choices(model, recipe, overrides.flags)) if loaded.recipe is None else ()
     if model.family == model.name and not zoo.named(model.name):
         model = replace(model, family=zoo.family_of(model))
@@ -112,10 +114,6 @@ def read_case(options: argparse.Namespace) -> Case:
         notes=notes,
         settings=settings,
     )
-
-
-def _usual_batch(model: Model, recipe: Recipe, gpus: int) -> Recipe:
-    return replace(recipe, global_batch_size=samples_per_step(model, recipe.seq_length, gpus))
 
 
 def _able(model: Model, recipe: Recipe, cluster: Cluster, flags: Mapping[str, str]) -> tuple[Recipe, tuple[str, ...]]:

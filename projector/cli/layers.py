@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from projector.io.table import Line, Table
     from projector.step.work import BlockWork, Work
 
+_Group: TypeAlias = "tuple[str, str, Sequence[Work]]"  # name, phase, operators
 _TITLES = {"forward": "fwd", "recompute": "again", "input": "dgrad", "weight": "wgrad", "sharding": "shard"}
 
 
 def command(options: argparse.Namespace) -> None:
+    from pathlib import Path
+
     from projector.cli import as_json
     from projector.cli.inputs import naming_the_flag, read_case
     from projector.hardware.efficiency import of
-    from projector.io.terminal import show
+    from projector.io import csv_file
+    from projector.io.files import write_whole
     from projector.settle.workload import settle
     from projector.step.work import works
 
@@ -25,24 +30,16 @@ def command(options: argparse.Namespace) -> None:
     with naming_the_flag(options):
         resolved = settle(case.workload, case.cluster)
         blocks = works(resolved, case.cluster, of(case.cluster.gpu), "simulate", case.settings)
+    documents = [_document(each) for each in blocks]
     if options.csv:
-        _write_csv(options.csv, blocks)
-    if options.json:
-        documents = [_document(each) for each in blocks]
-        as_json.write({"schema_version": 1, "command": "layers", "model": case.workload.model.name,
-                        "cluster": case.cluster.name, "blocks": documents})  # fmt: skip
-    else:
-        show(_lines(f"{case.workload.model.name} on {case.cluster.name}", blocks, options.modules))
-
-
-def _write_csv(path: str, blocks: Sequence[BlockWork]) -> None:
-    from pathlib import Path
-
-    from projector.io import csv_file
-    from projector.io.files import write_whole
-
-    rows = [{"block": each["name"], **row} for each in map(_document, blocks) for row in each["operators"]]
-    write_whole(Path(path), csv_file.text(rows[0], *(row.values() for row in rows)))
+        rows = [{"block": each["name"], **row} for each in documents for row in each["operators"]]
+        write_whole(Path(options.csv), csv_file.text(rows[0], *(row.values() for row in rows)))
+    subject = {"model": case.workload.model.name, "cluster": case.cluster.name}
+    as_json.tell(
+        options.json,
+        lambda: {"schema_version": 1, "command": "layers", **subject, "blocks": documents},
+        lambda: _lines("{model} on {cluster}".format(**subject), blocks, options.modules),
+    )
 
 
 def _document(block: BlockWork) -> dict[str, Any]:
@@ -66,44 +63,36 @@ def _lines(title: str, blocks: Sequence[BlockWork], modules: bool) -> Iterator[L
 
 
 def _table(block: BlockWork, modules: bool) -> Table:
-    from projector.io.table import NONE, Column, Table
+    from projector.io.table import figure, number0, number1, table_of, text
 
+    def summed(key: str, unit: float = 1.0) -> Callable[[_Group], float]:
+        return lambda row: sum(getattr(work, key) for work in row[2]) * unit
+
+    def moved(row: _Group) -> float:
+        return sum(work.bytes for work in row[2] if not work.collective)
+
+    flops, size = summed("flops"), summed("bytes")
     columns = (
-        Column("module" if modules else "operator", numeric=False),
-        Column("phase", numeric=False),
-        Column("GFLOP", minor=1),
-        Column("MB", minor=2),
-        Column("FLOP/B"),
-        Column("us"),
-        Column("hidden us", minor=4),
-        Column("host us", minor=3),
-        Column("bound by", numeric=False),
+        text("module" if modules else "operator", 0),
+        text("phase", 1, lambda phase: _TITLES.get(phase, phase)),
+        figure("GFLOP", lambda row: flops(row) / 1e9 or None, number1, minor=1),
+        figure("MB", lambda row: (moved(row) or size(row)) / 1e6 or None, number1, minor=2),
+        figure("FLOP/B", lambda row: flops(row) / moved(row) if flops(row) and moved(row) else None, number0),
+        figure("us", summed("seconds", 1e6), number0),
+        figure("hidden us", summed("hidden", 1e6), number0, minor=4),
+        figure("host us", summed("host", 1e6), number0, minor=3),
+        text("bound by", 2, _bound_of),
     )
-    rows = []
-    groups = _grouped(block.works, modules)
-    for name, phase, group in (*groups, ("all", "", block.works)):
-        flops, moved = sum(work.flops for work in group), sum(work.bytes for work in group if not work.collective)
-        sizes = moved or sum(work.bytes for work in group)
-        rows.append(
-            (
-                name,
-                _TITLES.get(phase, phase),
-                f"{flops / 1e9:.1f}" if flops else NONE,
-                f"{sizes / 1e6:.1f}" if sizes else NONE,
-                f"{flops / moved:.0f}" if flops and moved else NONE,
-                *(f"{1e6 * sum(getattr(work, key) for work in group):.0f}" for key in ("seconds", "hidden", "host")),
-                _bound_of(group),
-            )
-        )
     time = block.time
     forward, backward = 1e3 * time.forward.seconds, 1e3 * time.backward.seconds
     note = f"In the step: forward {forward:.3f} ms, backward {backward:.3f} ms, with host and overlap."
     again = ", recomputed" if block.recomputed else ""
     title = f"{block.name}{again}, {block.number} in the model"
-    return Table(title=title, columns=columns, rows=tuple(rows), total=True, note=note)
+    rows = [*_grouped(block.works, modules), ("all", "", block.works)]
+    return replace(table_of(title, rows, columns, note), total=True)
 
 
-def _grouped(works: Sequence[Work], modules: bool) -> list[tuple[str, str, list[Work]]]:
+def _grouped(works: Sequence[Work], modules: bool) -> list[_Group]:
     """Returns (name, phase, operators): one group for each operator, or with ``modules`` one for each module and phase."""
     groups: dict[tuple[str, str, int], list[Work]] = {}
     for place, work in enumerate(works):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from projector.workload.workload import Workload
 
 _NOTHING = 1e-9  # seconds
-_MIB, _GIB = 2.0**20, 2.0**30
+_MIB = 2.0**20
 
 
 @contextmanager
@@ -51,9 +51,8 @@ def asked(options: argparse.Namespace) -> bool:
 def kept(options: argparse.Namespace) -> Iterator[None]:
     """Gives ``--benchmark-gpus`` without a file a temporary one, so that its times live as long as the command."""
     if options.load_benchmark and options.benchmark_gpus:
-        raise InputError(
-            [Problem("--benchmark-gpus", "", options.benchmark_gpus, "no --load-benchmark: it times nothing")]
-        )
+        expected = "no --load-benchmark: it times nothing"
+        raise InputError([Problem("--benchmark-gpus", "", options.benchmark_gpus, expected)])
     if not options.benchmark_gpus or options.save_benchmark:
         yield
         return
@@ -107,23 +106,21 @@ def table(times: Measurement, simulated: Projection, live: Projection, cluster: 
 
 def memory(peak: Anchored) -> tuple[Table | Line, ...]:
     """Returns activations as projected and as counted, and what the counted ones make of the peak of the whole run."""
-    from projector.io.table import Line, figure, table_of, text
+    from projector.io.table import Line, figure, gib, table_of, text
 
     rows = [(key, ours, theirs) for key, (ours, theirs) in peak.parts.items()]
     cells = (
         text("part", 0),
-        figure("projected MiB", 1, _mib),
-        figure("counted MiB", 2, _mib),
+        figure("projected MiB", 1, lambda size: f"{size / _MIB:.2f}"),
+        figure("counted MiB", 2, lambda size: f"{size / _MIB:.2f}"),
         figure("error", lambda row: f"{row[1] / row[2] - 1.0:+.1%}" if row[2] > _MIB / 100 else None),
     )
     note = (
         "What the forward of one micro-batch leaves for its backward, of what ran; each storage once, weights left out."
     )
-    words = f"projected {peak.projected / _GIB:.2f} GiB, with activations as counted {peak.peak / _GIB:.2f} GiB"
-    return (
-        table_of("Activations", rows, cells, note),
-        Line(f"Peak of the whole run: {words} of {peak.usable / _GIB:.2f} GiB"),
-    )
+    words = f"projected {gib(peak.projected)} GiB, with activations as counted {gib(peak.peak)} GiB"
+    line = Line(f"Peak of the whole run: {words} of {gib(peak.usable)} GiB")
+    return table_of("Activations", rows, cells, note), line
 
 
 def counted(options: argparse.Namespace, case: Case, simulated: Projection) -> Extra:
@@ -133,10 +130,6 @@ def counted(options: argparse.Namespace, case: Case, simulated: Projection) -> E
     times = measurement(options, case.workload, case.cluster)
     peak = anchored(times.asked, times.timings, simulated, case.cluster)
     return Extra(memory(peak), {"benchmark": asdict(peak)})
-
-
-def _mib(size: float) -> str:
-    return f"{size / _MIB:.2f}"
 
 
 def document(

@@ -82,10 +82,8 @@ def _write(options: argparse.Namespace, like: str, shares: Shares) -> None:
     if not shares.told:
         raise InputError([Problem(str(options.files[0]), "", "; ".join(shares.notes), "a test that tells a bandwidth")])
     cluster = replace(shares.cluster, name=options.name or options.out.name.split(".")[0])
-    origins = [
-        (each.name, f"{_longest_message(each.swept, shares.cluster)}: {_busbw(each.swept):.4g} GB/s bus bandwidth")
-        for each in shares.told
-    ]
+    rates = {each.name: f"{_busbw(each.swept):.4g} GB/s bus bandwidth" for each in shares.told}
+    origins = [(e.name, f"{_longest_message(e.swept, shares.cluster)}: {rates[e.name]}") for e in shares.told]
     with writing(options.out, "--out", "a file to write"):
         write_whole(options.out, text(cluster, _gpu_name(like, cluster), f"cluster {like}", origins))
 
@@ -140,11 +138,8 @@ def _error_table(tests: Sequence[CollectiveTest], errors: Sequence[Errors], shar
         figure("before", 3, "{:.1%}".format),
         figure("after", 4, "{:.1%}".format),
     )
-    rows = [
-        (swept, title, *figures)
-        for swept, by_size in zip(tests, errors, strict=True)
-        for title, figures in by_size.items()
-    ]
+    pairs = zip(tests, errors, strict=True)
+    rows = [(swept, title, *figures) for swept, by_size in pairs for title, figures in by_size.items()]
     note = "Median absolute error of the model's time, with the lines' shares of before and as measured."
     if any(swept.one_thread for swept in tests):
         note += " Where one host thread launches on several devices (-g), short messages time the host."
@@ -172,18 +167,12 @@ def _document(
     options: argparse.Namespace, like: str, shares: Shares, errors: Sequence[Errors], behind: Sequence[Straggler]
 ) -> None:
     rows = {
-        each.name: {
-            **values(each, "share before"),
-            "busbw_gbs": _busbw(each.swept),
-            "told_by": _longest_message(each.swept, shares.cluster),
-            "where": each.swept.where,
-        }
+        each.name: {**values(each, "share before"), "busbw_gbs": _busbw(each.swept),
+                    "told_by": _longest_message(each.swept, shares.cluster), "where": each.swept.where}
         for each in shares.told
-    }
-    scores = [
-        {title: {"times": count, "before": before, "after": after} for title, (count, before, after) in each.items()}
-        for each in errors
-    ]
+    }  # fmt: skip
+    words = ("times", "before", "after")
+    scores = [{size: dict(zip(words, scored, strict=True)) for size, scored in each.items()} for each in errors]
     content = {"command": "network", "like": like, "shares": rows, "notes": shares.notes, "errors": scores}
     content["behind"] = [asdict(each) for each in behind]
     as_json.write({**content, "written": str(options.out) if options.out else None})

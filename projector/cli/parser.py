@@ -23,7 +23,7 @@ _FOLDERS = ("DIR", "FOLDER")
 _CHANGE = re.compile(r"[A-Za-z_][\w.]*=")
 #: A line that ends for the width of a source file, not with its sentence.
 _BROKEN = re.compile(r"^(.{60,}[^.:\n])\n(?=\S)", re.MULTILINE)
-_FLAG = re.compile(r"--\w+(?:=|$)")
+_FLAG = re.compile(r"^--\w+(?==|$)")
 #: Mistakes as argparse words them, in English sentences only (other ones in Python 3.11 and 3.14), in the one shape of all
 #: mistakes; a sentence that no pattern knows is shown as argparse says it.
 _SHAPES = (
@@ -100,7 +100,13 @@ class Parser(argparse.ArgumentParser):
         return argparse.ArgumentParser.parse_known_args(self.filled(), args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{_mistake(message)}; see {self.prog} --help\n")
+        told = f"command line: {message}"
+        for pattern, shape in _SHAPES:
+            if match := pattern.fullmatch(message):
+                flag, *rest = match.groups()
+                told = shape.format(flag.split("/")[0], *rest).replace("\n", " ")
+                break
+        self.exit(2, f"{told}; see {self.prog} --help\n")
 
     def format_help(self, further: bool = False) -> str:
         """Returns help: examples first, since a user looks for what to type, then commands; ``further``: all of them."""
@@ -182,9 +188,12 @@ def _fill(parser: Parser, place: str, adder: str) -> None:
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
     """Returns the flags of ``argv``. Raises :class:`InputError` with every word that no flag takes."""
-    words = [word if not _FLAG.match(word) else _dashed(word) for word in argv]
+    # --lora_rank=8, as torch's trainers write flags
+    words = [_FLAG.sub(lambda flag: flag[0].replace("_", "-"), word, count=1) for word in argv]
     parsed, rest = parser.parse_known_args(words)
-    rest = _take_changes(parsed, rest)
+    if hasattr(parsed, "changes"):
+        parsed.changes = tuple(word for word in rest if _CHANGE.match(word))
+        rest = [word for word in rest if not _CHANGE.match(word)]
     if rest and hasattr(parsed, "stated"):
         from projector.cli import megatron_switches
 
@@ -192,12 +201,6 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
     if rest:
         raise InputError(_unknown(rest, parsed.options))
     return parsed
-
-
-def _dashed(word: str) -> str:
-    """Returns ``--lora_rank=8``, as torch's trainers write flags, with dashes in its name."""
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
 
 
 def _unknown(rest: Sequence[str], flags: Callable[[], tuple[str, ...]]) -> list[Problem]:
@@ -217,24 +220,6 @@ def _unknown(rest: Sequence[str], flags: Callable[[], tuple[str, ...]]) -> list[
     return problems
 
 
-def _take_changes(parsed: argparse.Namespace, rest: Sequence[str]) -> list[str]:
-    """Returns ``rest`` less its ``KEY=VALUE`` words, which go to ``parsed.changes`` where the command takes any."""
-    if not hasattr(parsed, "changes"):
-        return list(rest)
-    parsed.changes = tuple(word for word in rest if _CHANGE.match(word))
-    return [word for word in rest if not _CHANGE.match(word)]
-
-
-def _mistake(message: str) -> str:
-    """Returns argparse's message as one line in the form of all other mistakes."""
-    for pattern, shape in _SHAPES:
-        match = pattern.fullmatch(message)
-        if match:
-            flag, *rest = match.groups()
-            return shape.format(flag.split("/")[0], *rest).replace("\n", " ")
-    return f"command line: {message}"
-
-
 class HelpAll(argparse.Action):
     """Prints the help with the commands and the flags that ``--help`` leaves out: ``--help-all``."""
 
@@ -252,8 +237,7 @@ class HelpAll(argparse.Action):
 
 
 class Completion(argparse.Action):
-    """Prints the completion script for a shell and ends the program: ``--completion bash|zsh|fish``. The scripts of
-    bash and zsh are made by shtab, which nothing else here imports."""
+    """Prints the completion script for a shell, made by shtab, and ends the program: ``--completion bash|zsh|fish``."""
 
     HELP = 'print a script for bash, zsh or fish: eval "$(%(prog)s --completion bash)"'
 
@@ -261,9 +245,6 @@ class Completion(argparse.Action):
         super().__init__(option_strings, dest, default=argparse.SUPPRESS, choices=SHELLS, metavar="SHELL", **settings)
 
     def __call__(self, parser: argparse.ArgumentParser, _: object, shell: Any, __: str | None = None) -> None:
-        if shell == "fish":
-            sys.stdout.writelines(f"{line}\n" for line in _fish(parser, _known_values()))
-            parser.exit()
         import shtab
 
         for each in arguments(parser):  # what help does not list, shtab would leave out
@@ -280,28 +261,6 @@ class Completion(argparse.Action):
                 action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
         sys.stdout.write(shtab.complete(parser, shell))
         parser.exit()
-
-
-def _fish(parser: argparse.ArgumentParser, names: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yields the lines of fish's ``complete`` for a program: its commands, their flags, and the values of these."""
-    (commands,) = [each for each in arguments(parser) if isinstance(each, argparse._SubParsersAction)]
-    start = f"complete -c {parser.prog} -f"
-    for name, command in commands.choices.items():
-        yield f"{start} -n __fish_use_subcommand -a {name} -d {_fish_quoted(str(command.description).splitlines()[0][:70])}"
-    for name, command in commands.choices.items():
-        for action in arguments(command):
-            longs = " ".join(f"-l {flag[2:]}" for flag in action.option_strings if flag.startswith("--"))
-            help = getattr(action, "whole_help", action.help) or ""
-            known = action.choices or names.get(action.dest) or ()
-            values = f" -xa {_fish_quoted(' '.join(map(str, known)))}" if known else " -rF" if action.nargs != 0 else ""
-            if longs:
-                yield f"{start} -n '__fish_seen_subcommand_from {name}' {longs}{values} -d {_fish_quoted(help[:70])}"
-
-
-def _fish_quoted(text: str) -> str:
-    """Quotes ``text`` for fish, whose single quotes know two escapes."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def arguments(parser: argparse.ArgumentParser) -> Sequence[argparse.Action]:

@@ -31,10 +31,7 @@ _ONE_BY_ONE = "a file whose words can be changed one by one"
 _PRIMUS = re.compile(r"(?m)^modules:")
 _ABSENT = object()
 #: What the file is read with beside its own words.
-_SAID = (
-    *("configs", "model", "cluster", "gpu", "framework", "framework_date", "gpus", "target_nodes"),
-    *("args", "env"),
-)
+_SAID = ("configs", "model", "cluster", "gpu", "framework", "framework_date", "gpus", "target_nodes", "args", "env")
 _WIDTH, _EXPERT_WIDTH = "tensor_model_parallel_size", "expert_tensor_parallel_size"
 
 
@@ -120,10 +117,8 @@ def _in_yaml(key: str) -> re.Pattern[str]:
 
 def _in_flags(key: str) -> re.Pattern[str]:
     """Returns the pattern of ``--key value`` of a command, with the blanks before it; a switch has no value."""
-    word = key.replace("_", "[-_]")
-    return re.compile(
-        rf"(?P<lead>[ \t]+|(?<=[\n(\"']))(?P<key>--{word})(?![\w-])(?:[ =]+(?P<value>(?!-)[^\s\\\"')]+))?"
-    )
+    word, value = key.replace("_", "[-_]"), r"""(?:[ =]+(?P<value>(?!-)[^\s\\"')]+))?"""
+    return re.compile(rf"(?P<lead>[ \t]+|(?<=[\n(\"']))(?P<key>--{word})(?![\w-]){value}")
 
 
 def _as_yaml(key: str, value: Any) -> str:

@@ -49,14 +49,14 @@ def register(parser: Parser) -> None:
     add_selection(parser)
     both = parser.prog.endswith(" both")
     known = {**runs.FLAGS, **start_files.FLAGS} | ({} if both else {"+margin": lambda _: None})
-    add_command(parser, _run, known)
+
+    def run(options: argparse.Namespace) -> None:
+        options.profiling_mode = options.profiling_mode or (BENCHMARK if options.benchmark_gpus else SIMULATE)
+        with kept(options), first_rank_prints(asked(options)):
+            _show_projections(options)
+
+    add_command(parser, run, known)
     parser.set_defaults(both=both, memory_safety_margin=None)
-
-
-def _run(options: argparse.Namespace) -> None:
-    options.profiling_mode = options.profiling_mode or (BENCHMARK if options.benchmark_gpus else SIMULATE)
-    with kept(options), first_rank_prints(asked(options)):
-        _show_projections(options)
 
 
 def _show_projections(options: argparse.Namespace) -> None:
@@ -65,7 +65,6 @@ def _show_projections(options: argparse.Namespace) -> None:
     from projector.cli.inputs import naming_the_flag, read_case
     from projector.cli.layout import with_layout
     from projector.cli.trace import write_trace
-    from projector.io.terminal import show
 
     runs.prepare(options)
     case = read_case(options)
@@ -89,12 +88,13 @@ def _show_projections(options: argparse.Namespace) -> None:
     own = Extra(list(runs.lines(user_runs)), runs.as_values(user_runs))
     fixes = remedies.extra(case, run.first)
     extras = list(_extras(case, options, run))
-    if options.json:
-        values = {name: value for extra in (own, fixes, *extras) for name, value in extra.values.items()}
-        as_json.write({**document.performance(case, run), **values})
-    else:
-        blocks = [block for extra in (own, *extras) for block in extra.blocks]
-        show((*report.performance(case, run, fixes.blocks), *blocks, *start_files.lines(paths, case, options)))
+    values = {name: value for extra in (own, fixes, *extras) for name, value in extra.values.items()}
+    blocks = [*(block for extra in (own, *extras) for block in extra.blocks), *start_files.lines(paths, case, options)]
+    as_json.tell(
+        options.json,
+        lambda: {**document.performance(case, run), **values},
+        lambda: (*report.performance(case, run, fixes.blocks), *blocks),
+    )
 
 
 def _with_vocabulary_range(case: Case) -> Case:
@@ -142,9 +142,8 @@ def _extras(case: Case, options: argparse.Namespace, projections: Projections) -
         yield Extra([mfu.table(counts)], {"mfu_by_formula": [asdict(each) for each in counts]})
     if disturbance := slow.stated(options):
         if asked(options):
-            raise InputError(
-                [Problem("--slow-rank, --slow-link", "", "layers timed live", "kernels from models or tables")]
-            )
+            expected = "kernels from models or tables"
+            raise InputError([Problem("--slow-rank, --slow-link", "", "layers timed live", expected)])
         steps = with_stragglers(first.resolved, case.cluster, mode, case.settings, disturbance)
         yield Extra(list(slow.table(disturbance, *steps)), {"slow": slow.as_document(disturbance, *steps)})
     if options.both:
@@ -157,7 +156,7 @@ def _extras(case: Case, options: argparse.Namespace, projections: Projections) -
 
 def _projections(case: Case, options: argparse.Namespace) -> Projections:
     from projector.cli.changes import ALL
-    from projector.cli.comparison import with_schedule
+    from projector.cli.comparison import compare, with_schedule
 
     if asked(options) and options.profiling_mode == SIMULATE:
         name = "--save-benchmark" if options.save_benchmark else "--load-benchmark"
@@ -165,9 +164,11 @@ def _projections(case: Case, options: argparse.Namespace) -> Projections:
     modes = (SIMULATE, BENCHMARK) if options.profiling_mode == BOTH else (options.profiling_mode,)
     compared: tuple[Row, ...] = ()
     if options.pipeline_schedule_algorithm == ALL:
-        compared = _compare(case, modes[0])
-        if compared[0].projection is not None:
-            case = with_schedule(case, compared[0].schedule, compared[0].vpp)
+        compared = compare(case, lambda each: _project(each, modes[0]))
+        if compared[0].projection is None:
+            _project(case, modes[0])  # what is wrong with all of them is wrong with the workload: say that
+            raise Unsupported("; ".join(f"{row.schedule}: {row.reason}" for row in compared))
+        case = with_schedule(case, compared[0].schedule, compared[0].vpp)
     by_mode: dict[str, Projection] = {}
     refused: dict[str, str] = {}
     for mode in modes:
@@ -214,14 +215,3 @@ def _project(case: Case, mode: str) -> Projection:
     if mode == BENCHMARK and projection.measured_share <= 0:
         raise NoMeasurement(f"no measurement for {case.cluster.gpu.name} of any kernel of this run")
     return projection
-
-
-def _compare(case: Case, mode: str) -> tuple[Row, ...]:
-    """Returns every schedule at every number of chunks, the best first. Raises :class:`Unsupported` where none runs."""
-    from projector.cli.comparison import compare
-
-    rows = compare(case, lambda case: _project(case, mode))
-    if rows[0].projection is None:
-        _project(case, mode)  # what is wrong with all of them is wrong with the workload: say that
-        raise Unsupported("; ".join(f"{row.schedule}: {row.reason}" for row in rows))
-    return rows

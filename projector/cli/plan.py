@@ -15,7 +15,7 @@ def command(options: argparse.Namespace) -> None:
     from projector.cli.inputs import naming_the_flag, one_schedule, or_none, read_case
     from projector.cli.layout import with_layout
     from projector.cli.setting_remarks import refuse_assumed
-    from projector.io.terminal import show
+    from projector.io.table import values
     from projector.plan.assumptions import ASSUMPTIONS, assumed
     from projector.plan.plan import plan
     from projector.plan.price import unstated
@@ -34,20 +34,14 @@ def command(options: argparse.Namespace) -> None:
     case = user_runs.applied_to(case)
     with naming_the_flag(options):
         case = with_layout(case, options)
-        forecast = plan(
-            case.workload,
-            case.cluster,
-            options.tokens,
-            {**ranges, **(price.at(gpu) if price else {})},
-            settings=case.settings,
-            assumed=case.assumed,
-            seed=options.seed,
-            known=case.known,
-        )
+        inputs = {**ranges, **(price.at(gpu) if price else {})}
+        told = values(case, "settings assumed known")
+        forecast = plan(case.workload, case.cluster, options.tokens, inputs, seed=options.seed, **told)
     if options.strict:
         defaults = (f"{name}={float(value):g}" for name, value in ranges.items() if value is ASSUMPTIONS[name])
         refuse_assumed(case.workload, forecast.made, (*case.assumed, *defaults))
-    if options.json:
-        as_json.write({**plan_view.as_document(case, forecast, price), **runs.as_values(user_runs)})
-    else:
-        show((*plan_view.as_page(case, forecast, price), *runs.lines(user_runs)))
+    as_json.tell(
+        options.json,
+        lambda: {**plan_view.as_document(case, forecast, price), **runs.as_values(user_runs)},
+        lambda: (*plan_view.as_page(case, forecast, price), *runs.lines(user_runs)),
+    )

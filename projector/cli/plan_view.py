@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from projector.cli import document, report
 from projector.cli.expected import expectation, sources
 from projector.cli.inputs import Case
-from projector.io.table import NONE, Column, Line, Table, figure, percent, seconds, signed, table_of, text, values
+from projector.io.table import NONE, Line, Table, figure, percent, seconds, signed, table_of, text, values
 from projector.plan.assumptions import WORDS, ends
-from projector.plan.forecast import DAY, HOUR, Forecast
+from projector.plan.forecast import DAY, HOUR, Forecast, Moved
 from projector.plan.goodput import daly, young
-from projector.plan.plan import Plan
+from projector.plan.plan import Plan, Size
 from projector.plan.price import Price
 
 _SUFFIXES = (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3))
@@ -34,23 +34,20 @@ def as_page(case: Case, plan: Plan, price: Price | None) -> Iterator[Line | Tabl
 
 
 def _figure_table(plan: Plan, price: Price | None) -> Table:
-    f, (unit, factor) = plan.forecast, _length_unit(plan)
-    rows = [
-        (_row_title(key, price), *(_number(getattr(each, key), key) for each in (f.middle, f.low, f.high)))
-        for key in _FIGURES
-        if getattr(f.middle, key) is not None
-    ]
-    rows[0] = (unit, *(_number(factor * each.days) for each in (f.middle, f.low, f.high)))
+    (unit, factor), currency = _length_unit(plan), f" ({price.currency})" if price and price.currency else ""
+    titles = {**_TITLES, "days": unit, "cost": f"cost{currency}"}
+
+    def shown(end: str) -> Callable[[str], str]:
+        figures = getattr(plan.forecast, end)
+        return lambda key: _number(getattr(figures, key) * (factor if key == "days" else 1.0), key)
+
     note = "5 to 95 % of draws over the ranges of all assumptions at once."
     if price is not None and price.source:
         note += f" Price: {price.source}."
-    columns = (Column("", numeric=False), Column("middle"), Column("from"), Column("to"))
-    return Table(title=f"{tokens(plan.tokens)} tokens", columns=columns, rows=tuple(rows), note=note)
-
-
-def _row_title(key: str, price: Price | None) -> str:
-    currency = f" ({price.currency})" if key == "cost" and price is not None and price.currency else ""
-    return _TITLES.get(key, key) + currency
+    ends = (figure(title, shown(end)) for title, end in (("middle", "middle"), ("from", "low"), ("to", "high")))
+    columns = (text("", lambda key: titles.get(key, key)), *ends)
+    stated = (key for key in _FIGURES if getattr(plan.forecast.middle, key) is not None)
+    return table_of(f"{tokens(plan.tokens)} tokens", stated, columns, note)
 
 
 def _number(value: Any, key: str = "") -> str:
@@ -86,10 +83,11 @@ def _step(case: Case, plan: Plan) -> str:
     low, value, high = ends(plan.ranges["step_seconds"])
     known = expectation(case, plan.made)
     steps = plan.tokens / plan.made.resolved.workload.tokens_per_step
-    return (
-        f"Step: {value:.3f} s ({low:.3f} to {high:.3f}), {steps:,.0f} steps; projected {plan.made.step_seconds:.3f} s; "
-        f"{sources(known)}, from {known.rests_on}" + (f". Unusual: {known.unusual}" if known.unusual else "")
+    step = (
+        f"Step: {value:.3f} s ({low:.3f} to {high:.3f}), {steps:,.0f} steps; projected {plan.made.step_seconds:.3f} s"
     )
+    unusual = f". Unusual: {known.unusual}" if known.unusual else ""
+    return f"{step}; {sources(known)}, from {known.rests_on}{unusual}"
 
 
 def _failures(plan: Plan) -> str:
@@ -180,24 +178,26 @@ def as_document(case: Case, plan: Plan, price: Price | None) -> dict[str, Any]:
         "steps": plan.tokens / load.tokens_per_step,
         "memory": {"status": plan.made.memory.status, "fits": bool(plan.made.memory.fits)},
         "currency": price.currency or None if price else None,
-        "figures": _triple(forecast),
+        "figures": triple(forecast),
         "simulated": asdict(plan.simulated),
-        "assumptions": [
-            values(each, "name value=range.value")
-            | {"low": ends(each.range)[0], "high": ends(each.range)[2]}
-            | values(each.range, "unit kind source")
-            | {"change": values(each, "days mwh cost")}
-            for each in forecast.moved
-        ],
-        "sizes": [
-            {"gpus": size.gpus, "refused": size.refused or None}
-            | values(size, "slowest_chip=slowest step_seconds=made.step_seconds")
-            | values(size, "global_batch_size=made.resolved.workload.recipe.global_batch_size")
-            | {"figures": size.forecast and _triple(size.forecast)}
-            for size in plan.sizes
-        ],
+        "assumptions": [_assumption(each) for each in forecast.moved],
+        "sizes": [_size(size) for size in plan.sizes],
     }
 
 
-def _triple(forecast: Forecast) -> dict[str, dict[str, Any]]:
+def triple(forecast: Forecast) -> dict[str, dict[str, Any]]:
+    """Returns the middle of all figures and the ends of their interval as JSON values."""
     return {name: asdict(figures) for name, figures in values(forecast, "middle low high").items()}
+
+
+def _assumption(moved: Moved) -> dict[str, Any]:
+    low, _, high = ends(moved.range)
+    told, rest = values(moved, "name value=range.value"), values(moved.range, "unit kind source")
+    return {**told, "low": low, "high": high, **rest, "change": values(moved, "days mwh cost")}
+
+
+def _size(size: Size) -> dict[str, Any]:
+    batch = "global_batch_size=made.resolved.workload.recipe.global_batch_size"
+    step = values(size, f"slowest_chip=slowest step_seconds=made.step_seconds {batch}")
+    figures = size.forecast and triple(size.forecast)
+    return {"gpus": size.gpus, "refused": size.refused or None, **step, "figures": figures}

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from projector.benchmark.device import Device
     from projector.benchmark.entry import Entry
     from projector.benchmark.probe import Probed
-    from projector.benchmark.stopwatch import Stopwatch
 
 _LARGEST = {"cuda": 2**28, "cpu": 2**24}  # bytes of the largest collective
 _BUDGET = 1.0  # seconds for each size
@@ -30,7 +29,9 @@ def command(options: argparse.Namespace) -> None:
     from projector.benchmark.device import open_device, slug
     from projector.benchmark.entry import entry
     from projector.benchmark.entry_files import write
+    from projector.benchmark.probe import probe
     from projector.benchmark.record import writable
+    from projector.io.progress import progress
 
     device = open_device(options.device, options.threads)
     if not launcher.first():  # in collectives alone do others have a part
@@ -38,7 +39,9 @@ def command(options: argparse.Namespace) -> None:
             _swept(device)
         return
     writable(Path(options.out))
-    probed = _probed(device, stopwatch(device, options), options.largest)
+    with progress("probing") as tell:
+        watch = stopwatch(device, options)
+        probed = probe(device, watch, options.largest, lambda what: tell(words=f"probing: {what}"))
     try:
         made = entry(probed, slug(options.name) if options.name else device.gpu)
     except ValueError as error:
@@ -79,14 +82,6 @@ def _swept(device: Device) -> Sequence[Swept]:
         expected = "one: a probe describes a host; projector record --kinds collectives times several"
         raise InputError([Problem("--collectives", "nodes", job.nodes, expected)])
     return collectives.timed(device, _LARGEST[device.type], _BUDGET)
-
-
-def _probed(device: Device, watch: Stopwatch, largest: int | None) -> Probed:
-    from projector.benchmark.probe import probe
-    from projector.io.progress import progress
-
-    with progress("probing") as tell:
-        return probe(device, watch, largest, lambda what: tell(words=f"probing: {what}"))
 
 
 def _print_probed(probed: Probed, gpu_entry: Entry) -> None:

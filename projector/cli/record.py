@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from projector.benchmark.device import Device
-    from projector.benchmark.job import Job
     from projector.benchmark.record import Recorded
     from projector.benchmark.stopwatch import Stopwatch
     from projector.kernels.protocol import ComputeOp
@@ -56,13 +55,21 @@ def command(options: argparse.Namespace) -> None:
 
 def _kernels(device: Device, options: argparse.Namespace, kinds: Sequence[str]) -> dict[str, object]:
     from projector.benchmark import record
+    from projector.io.progress import progress
 
     planned = record.plan(_operators(options, device), device, kinds, options.limit)
     folder = Path(options.out) if options.out else _folder(device)
     if options.dry_run:
-        _print_plan(planned.jobs, planned.skipped, device)
+        print(f"{device.title} ({device.gpu}, {device.place})")
+        for kind, count in Counter(job.kind for job in planned.jobs).items():
+            print(f"  {kind:<10} {count} kernels to time")
+        _print_skipped(planned.skipped)
         return {"planned": Counter(job.kind for job in planned.jobs), "skipped": planned.skipped}
-    recorded = _run_with_progress(planned.jobs, stopwatch(device, options), folder, options.longest)
+    numbers, watch = itertools.count(1), stopwatch(device, options)
+    with progress("kernels", len(planned.jobs)) as tell:
+        recorded = record.run(
+            planned.jobs, watch, folder, longest=options.longest, told=lambda job: tell(next(numbers), words=job.kind)
+        )
     recorded.skipped += planned.skipped
     _print_recorded(recorded, device)
     if recorded.interrupted:
@@ -117,23 +124,6 @@ def _folder(device: Device) -> Path:
         if (above / "measured" / "kernels").is_dir():
             return above / "measured" / "kernels" / device.gpu
     return Path("measured") / "kernels" / device.gpu
-
-
-def _run_with_progress(jobs: Sequence[Job], watch: Stopwatch, folder: Path, longest: float) -> Recorded:
-    from projector.benchmark import record
-    from projector.io.progress import progress
-
-    numbers = itertools.count(1)
-    with progress("kernels", len(jobs)) as tell:
-        return record.run(jobs, watch, folder, longest=longest, told=lambda job: tell(next(numbers), words=job.kind))
-
-
-def _print_plan(jobs: Sequence[Job], skipped: Counter[str], device: Device) -> None:
-    counts = Counter(job.kind for job in jobs)
-    print(f"{device.title} ({device.gpu}, {device.place})")
-    for kind, count in counts.items():
-        print(f"  {kind:<10} {count} kernels to time")
-    _print_skipped(skipped)
 
 
 def _print_recorded(recorded: Recorded, device: Device) -> None:

@@ -29,7 +29,13 @@ def extra(case: Case, projection: Projection) -> Extra:
     if projection.memory.fits:
         return Extra()
     result = remedies(case.workload, case.cluster, lambda w: project(w, case.cluster, settings=case.settings))
-    return Extra(tuple(_lines(case, result)), {"remedies": _document(case, result, projection)})
+    document = {
+        "out_of_memory_bytes": float(-projection.memory.margin_bytes),
+        "changes": [_values(case, remedy) for remedy in result.found],
+        "nearest": None if result.nearest is None else _values(case, result.nearest),
+        "tried": result.tried,
+    }  # recipe fields and GPUs of each change, with its step and memory
+    return Extra(tuple(_lines(case, result)), {"remedies": document})
 
 
 def _lines(case: Case, result: Remedies) -> Iterator[Line | Table]:
@@ -45,16 +51,6 @@ def _lines(case: Case, result: Remedies) -> Iterator[Line | Table]:
         memory = result.nearest.projection.memory
         short = gib(-memory.margin_bytes)
         yield Line(f"Nearest: {result.nearest.change.label}: {gib(memory.required)} GiB needed, {short} GiB too much.")
-
-
-def _document(case: Case, result: Remedies, projection: Projection) -> dict[str, Any]:
-    """Returns ``out_of_memory_bytes`` and ``changes``: recipe fields and GPUs of each, with its step and memory."""
-    return {
-        "out_of_memory_bytes": float(-projection.memory.margin_bytes),
-        "changes": [_values(case, remedy) for remedy in result.found],
-        "nearest": None if result.nearest is None else _values(case, result.nearest),
-        "tried": result.tried,
-    }
 
 
 def _values(case: Case, remedy: Remedy) -> dict[str, Any]:

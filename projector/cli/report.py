@@ -85,14 +85,12 @@ def head(case: Case, projection: Projection) -> Iterator[Line]:
     domain = f" · in a fast domain {recipe.fast_domain}" if recipe.fast_domain else ""
     yield Line(" · ".join(f"{name} {size}" for name, size in sizes.items()) + domain)
     encoder = f" (encoder {recipe.encoder_seq_length})" if recipe.encoder_seq_length else ""
-    yield Line(
-        f"sequence {recipe.seq_length}{encoder}, micro-batch {recipe.micro_batch_size}, "
-        f"global batch {recipe.global_batch_size} "
-        f"({workload.num_microbatches} micro-batches a rank), {recipe.precision}, "
-        + (f"schedule {projection.timeline.compiled.schedule.name}, " if recipe.pp > 1 else "")
-        + f"recompute {recipe.recompute_granularity}"
-        + ("" if workload.alone else f", data-parallel sharding {recipe.data_parallel_sharding}")
-    )
+    words = [f"sequence {recipe.seq_length}{encoder}", f"micro-batch {recipe.micro_batch_size}"]
+    words.append(f"global batch {recipe.global_batch_size} ({workload.num_microbatches} micro-batches a rank)")
+    words += [recipe.precision, *([f"schedule {projection.timeline.compiled.schedule.name}"] if recipe.pp > 1 else [])]
+    words.append(f"recompute {recipe.recompute_granularity}")
+    words += [] if workload.alone else [f"data-parallel sharding {recipe.data_parallel_sharding}"]
+    yield Line(", ".join(words))
 
 
 def _mode_table(projections: Projections) -> Table:
@@ -117,15 +115,11 @@ def _job_line(case: Case, projection: Projection) -> Line:
     fewest, factor = dp_scaling(case, projection)
     most, work = most_hosts(case, projection), projection.resolved.workload
     hosts, micro_batches = f"{most:,} hosts" if most > 1 else "1 host", work.num_microbatches
-    batch_words = (
-        f"this batch keeps up to {hosts} busy ({micro_batches} micro-batches a rank now)"
-        if micro_batches > 1
-        else f"no more micro-batches: at most {hosts} {'are' if most > 1 else 'is'} useful"
-    )
-    return Line(
-        f"Job: {tokens_per_second(projection):,.0f} tokens/s; {batch_words}; "
-        f"DP scaling factor {float(f'{factor:.4g}'):,.9g} (dp {work.dp}, {fewest} on the fewest hosts)"
-    )
+    batch_words = f"this batch keeps up to {hosts} busy ({micro_batches} micro-batches a rank now)"
+    if micro_batches == 1:
+        batch_words = f"no more micro-batches: at most {hosts} {'are' if most > 1 else 'is'} useful"
+    scaling = f"DP scaling factor {float(f'{factor:.4g}'):,.9g} (dp {work.dp}, {fewest} on the fewest hosts)"
+    return Line(f"Job: {tokens_per_second(projection):,.0f} tokens/s; {batch_words}; {scaling}")
 
 
 def _schedule_tables(case: Case, projections: Projections) -> Iterator[Line | Table]:
@@ -261,6 +255,10 @@ def _rank_table(case: Case, projection: Projection) -> Table:
     return table_of("Peak memory of every pipeline rank, GiB", plan.ranks, columns, note)
 
 
+_MODULE_NOTE = (
+    "head: norm, logits, loss; experts: with router, exchange and shared experts; between: what enters stages and "
+    "recomputed layers."
+)
 _MODULES = ("attention", "recurrent", "mlp", "experts", "embedding", "head", "mtp", "between")
 
 
@@ -279,11 +277,8 @@ def _module_table(projection: Projection, by_rank: Sequence[Mapping[str, float]]
     def alive(rank: int) -> float | None:
         return projection.memory.ranks[rank].components["activations"] / totals[rank] if totals[rank] else None
 
-    note = (
-        "head: norm, logits, loss; experts: with router, exchange and shared experts; between: what enters stages and "
-        "recomputed layers"
-    )
-    return table_of("Activations that one micro-batch keeps, by module, GiB", range(len(by_rank)), columns, f"{note}.")
+    title = "Activations that one micro-batch keeps, by module, GiB"
+    return table_of(title, range(len(by_rank)), columns, _MODULE_NOTE)
 
 
 def verdict(case: Case, projection: Projection) -> Line:

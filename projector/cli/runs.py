@@ -124,9 +124,8 @@ def read_own(options: argparse.Namespace, mode: str = "simulate") -> OwnRuns:
             except (InputError, Unsupported, NoMeasurement) as error:
                 reasons.append(f"{name}: {error}".replace("\n", "; "))
         if len(measured) == earlier:
-            raise InputError(
-                [Problem(file, "", "; ".join(reasons[:4]) or "no runs", "a measured run that can be projected")]
-            )
+            found = "; ".join(reasons[:4]) or "no runs"
+            raise InputError([Problem(file, "", found, "a measured run that can be projected")])
         unused += reasons
     return OwnRuns(measured=tuple(measured), unused=tuple(unused))
 

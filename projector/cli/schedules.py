@@ -16,7 +16,6 @@ def command(options: argparse.Namespace) -> None:
     from projector.cli.comparison import best, compare, single
     from projector.cli.inputs import naming_the_flag, read_case
     from projector.errors import Unsupported
-    from projector.io.terminal import show
 
     case = read_case(options)
     name = options.pipeline_schedule_algorithm
@@ -29,11 +28,12 @@ def command(options: argparse.Namespace) -> None:
             single(case)
             raise Unsupported("; ".join(f"{row.schedule}: {row.reason}" for row in rows))
     _write_files(options, rows, shown)
-    if options.json:
-        as_json.write(schedules_view.as_document(case, rows, shown, options.optimal))
-        return
     width = options.width or shutil.get_terminal_size((120, 24)).columns
-    show(schedules_view.as_page(case, rows, shown, width, options.optimal))
+    as_json.tell(
+        options.json,
+        lambda: schedules_view.as_document(case, rows, shown, options.optimal),
+        lambda: schedules_view.as_page(case, rows, shown, width, options.optimal),
+    )
 
 
 def _write_files(options: argparse.Namespace, rows: tuple[Row, ...], shown: Row) -> None:

@@ -112,24 +112,15 @@ def _rank_table(case: Case, projection: Projection) -> Table:
 def _entry(case: Case, row: Row) -> dict[str, Any]:
     projection = row.projection
     if projection is None:
-        return {"schedule": row.schedule, "vpp": row.vpp, "status": "refused", "reason": row.reason}
+        return {**values(row, "schedule vpp"), "status": "refused", "reason": row.reason}
     line, alive_chunks = projection.timeline, alive(projection.timeline)
-    ranks = []
-    figures = values(
-        line, "busy_seconds=rank_busy start_seconds=rank_start end_seconds=rank_end bubble_of_makespan bubble_of_span"
-    )
+    times = "busy_seconds=rank_busy start_seconds=rank_start end_seconds=rank_end bubble_of_makespan bubble_of_span"
+    figures, ranks = values(line, times), []
     for rank, held in enumerate(projection.memory.ranks):
-        reserved, device = document.rank_totals(case, projection, held.held)
-        ranks.append(
-            {
-                "rank": rank,
-                **{name: float(by_rank[rank]) for name, by_rank in figures.items()},
-                "chunks_alive": int(alive_chunks[rank]),
-                "allocated_bytes": float(held.allocated),
-                "reserved_bytes": float(reserved),
-                "device_bytes": float(device),
-            }
-        )
+        sizes = (held.allocated, *document.rank_totals(case, projection, held.held))
+        held_bytes = zip(("allocated_bytes", "reserved_bytes", "device_bytes"), map(float, sizes), strict=True)
+        timed = {name: float(by_rank[rank]) for name, by_rank in figures.items()}
+        ranks.append({"rank": rank, **timed, "chunks_alive": int(alive_chunks[rank]), **dict(held_bytes)})
     return {
         **values(row, "schedule vpp in_framework=runs"),
         "status": "ok" if row.fits else "out-of-memory",
@@ -171,10 +162,5 @@ def _optimal_entry(projection: Projection, seconds: float) -> dict[str, Any]:
         optimum, makespan = _optimal(projection, seconds)
     except InputError as error:
         return {"status": "refused", "reason": "; ".join(map(str, error.problems))}
-    return {
-        "status": "proven" if optimum.proven else "time limit",
-        "makespan_seconds": optimum.makespan,
-        "bound_seconds": optimum.bound,
-        "gap": optimum.gap,
-        "schedule_makespan_seconds": makespan,
-    }
+    figures = values(optimum, "makespan_seconds=makespan bound_seconds=bound gap")
+    return {"status": "proven" if optimum.proven else "time limit", **figures, "schedule_makespan_seconds": makespan}

@@ -63,12 +63,11 @@ def command(options: argparse.Namespace) -> None:
             raise InputError([])
     start = words(case, result.best[0].workload, options)
     shown = partial(search_view.as_page, case, result, options.top, wrapped(start))
-    if options.json:
-        content = search_view.as_document(case, result, options.objective, start)
-        as_json.write({**content, **runs.as_values(user_runs)})
-    else:
-        show(shown())
-        show(runs.lines(user_runs))
+    as_json.tell(
+        options.json,
+        lambda: {**search_view.as_document(case, result, options.objective, start), **runs.as_values(user_runs)},
+        lambda: (*shown(), *runs.lines(user_runs)),
+    )
     title = f"{case.workload.model.name} on {case.cluster.name}"
     pictures(options, f"Search: {title}", shown(), lambda: plots.figures(result, title))
     paths, which = start_files.write_best(case, result, options)

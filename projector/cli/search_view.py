@@ -17,6 +17,7 @@ from projector.search.nodes import Candidate
 from projector.search.words import words
 from projector.workload.structure import to_mapping
 
+_COUNTS = "combinations=points valid=enumerated out_of_memory unsupported bounded_away=bounded projected"
 _MOVES = 4  # parts of the step in the sentence on the next layout
 
 
@@ -63,9 +64,8 @@ def exactness(result: SearchResult) -> str:
         most = f"; none can be more than {_times(result.most)} as fast (all GPUs at peak rate)" if result.most else ""
         return f"The best layout found in {result.seconds:.1f} CPU s; not all were looked at{most}"
     if result.gap > 0:
-        return (
-            f"The best layout found in {result.seconds:.1f} CPU s; no other is more than {_times(result.gap)} as fast"
-        )
+        other = f"no other is more than {_times(result.gap)} as fast"
+        return f"The best layout found in {result.seconds:.1f} CPU s; {other}"
     return f"Exact: none of {result.counts.points:,} combinations is better"
 
 
@@ -125,10 +125,8 @@ def surest(case: Case, result: SearchResult) -> str:
     bet, best = result.surest(slowest_step), result.best[0]
     if bet is best:
         return f"It is the safest bet, too: {slowest_rate(best):,.0f} tokens/s/GPU at the slow end of its interval."
-    return (
-        f"Safest bet: {words(bet.fields)}, {slowest_rate(bet):,.0f} tokens/s/GPU at the slow end of its interval; "
-        f"the best {slowest_rate(best):,.0f}."
-    )
+    rate = f"{slowest_rate(bet):,.0f} tokens/s/GPU at the slow end of its interval"
+    return f"Safest bet: {words(bet.fields)}, {rate}; the best {slowest_rate(best):,.0f}."
 
 
 def measure_first(case: Case, result: SearchResult) -> FirstRun:
@@ -150,16 +148,16 @@ def _best_table(case: Case, result: SearchResult, top: int) -> Table:
         *expected.columns(case),
         expected.speed(case),
         figure("against best", lambda hit: signed(hit.gain[0]) if hit is not result.best[0] else None),
-        figure(
-            "from to",
-            lambda hit: "{:+.0f} to {:+.0f} %".format(*(100 * x for x in hit.gain[1:])) if any(hit.gain) else None,
-            minor=1,
-        ),
+        figure("from to", lambda hit: hit.gain[1:] if any(hit.gain) else None, _percents, minor=1),
         figure("to spare GiB", "projection.memory.margin_bytes", gib),
         text("memory", "projection.memory.status", minor=1),
     )
     note = "against best: as measured runs let expect the ratio of the two, with its 90 % interval"
     return table_of("Best configurations", result.best[:top], columns, note)
+
+
+def _percents(ends: Sequence[float]) -> str:
+    return "{:+.0f} to {:+.0f} %".format(*(100 * end for end in ends))
 
 
 def _next_sentence(result: SearchResult) -> str:
@@ -211,10 +209,7 @@ def as_document(case: Case, result: SearchResult, objective: str, start: Sequenc
         "framework": case.workload.framework,
         "objective": objective,
         "space": {name: [_plain(value) for value in axis] for name, axis in result.space.axes().items()},
-        "counts": values(
-            result.counts,
-            "combinations=points valid=enumerated out_of_memory unsupported bounded_away=bounded projected",
-        ),
+        "counts": values(result.counts, _COUNTS),
         "refused": [
             {"field": key, "expected": text, "combinations": n} for (key, text), n in result.refused.items() if n
         ],
@@ -228,12 +223,10 @@ def as_document(case: Case, result: SearchResult, objective: str, start: Sequenc
         "too_close": None if result.close is None else one(case, result.close),
         "next_layout": {"fields": _fields(result.next.fields), "moved": dict(result.moved)} if result.next else None,
         "front": [
-            {"fields": _fields(hit.fields), "step_seconds": hit.seconds, "allocated": hit.memory}
+            {"fields": _fields(hit.fields), **values(hit, "step_seconds=seconds allocated=memory")}
             for hit in result.front
         ],
-        "binding": [
-            {"resource": each.resource, "gain": each.gain, "changes": dict(each.changes)} for each in result.binding
-        ],
+        "binding": [values(each, "resource gain") | {"changes": dict(each.changes)} for each in result.binding],
     }
 
 

@@ -48,16 +48,14 @@ def ignored_remark(ignored: Sequence[str]) -> tuple[str, ...]:
 def left_open(stated: Workload, resolved: Resolved, arch: str) -> Mapping[str, object]:
     """Returns, by field, what decides most of time and memory and nobody stated: the framework's own defaults; and
     ``attention_kernel``, ``framework_date``: the kernel that runs on ``arch`` then, and the month of the stack."""
-    settled, moe = resolved.workload, bool(resolved.workload.model.moe)
+    settled = resolved.workload
     recipe, unfused = settled.recipe, resolved.execution.fusion.attention_materialised
     relevant = {
         "recompute_granularity": True,
         "data_parallel_sharding": settled.dp > 1,
         "overlap_grad_reduce": settled.dp > 1,
         "defer_fsdp_grad_sync": resolved.execution.data_parallel.keeps_whole_gradients(settled),
-        "grad_reduce_in_bf16": True,
-        "optimizer": True,
-        "use_precision_aware_optimizer": True,
+        **dict.fromkeys(("grad_reduce_in_bf16", "optimizer", "use_precision_aware_optimizer"), True),
         "cross_entropy_fusion": True,
         "attention_dropout": unfused,
         "sequence_parallel": recipe.tp > 1,
@@ -66,13 +64,10 @@ def left_open(stated: Workload, resolved: Resolved, arch: str) -> Mapping[str, o
         "fp8_recipe": recipe.precision == "fp8",
         "fp8_param_gather": recipe.quantised,
         "moe_token_dispatcher_type": recipe.ep > 1,
-        "moe_grouped_gemm": moe,
+        "moe_grouped_gemm": bool(settled.model.moe),
     }
-    defaults = {
-        name: getattr(recipe, name)
-        for name, matters in relevant.items()
-        if matters and getattr(stated.recipe, name) is None
-    }
+    unstated = [name for name, matters in relevant.items() if matters and getattr(stated.recipe, name) is None]
+    defaults = {name: getattr(recipe, name) for name in unstated}
     if stated.recipe.attention_backend in (None, "auto") and (kernels := _kernels_of_attention(resolved, arch)):
         defaults["attention_kernel"] = kernels
     if not stated.framework_date:
@@ -92,16 +87,13 @@ def open_remark(left: Mapping[str, object], stated: Workload, made: Projection, 
     effects = {name: _effect(name, value, stated, made, settings) for name, value in left.items()}
     most = sorted((name for name in left if effects[name] >= _DECIDES), key=lambda name: -effects[name])
     names = _flag_names()
-    entries = ", ".join(f"{name}={left[name]} ({_percent_or_factor(effects[name])}, {names[name]})" for name in most)
+    # from ten times on as a factor
+    sizes = {name: percent(x, 0) if x < 9.0 else f"× {x + 1.0:.0f}" for name, x in effects.items()}
+    entries = ", ".join(f"{name}={left[name]} ({sizes[name]}, {names[name]})" for name in most)
     if not most:
         return (f"{len(left)} settings that move neither step nor memory by 1 % (named with --json)",) if left else ()
     rest = f"; neither by 1 %: {len(left) - len(most)} more (named with --json)" if len(most) < len(left) else ""
     return (f"{entries}. Per cent: how far another value moves the step or the memory{rest}",)
-
-
-def _percent_or_factor(change: float) -> str:
-    """Returns a change in per cent, from ten times on as a factor."""
-    return percent(change, 0) if change < 9.0 else f"× {change + 1.0:.0f}"
 
 
 def _effect(name: str, value: object, stated: Workload, projection: Projection, settings: Settings) -> float:
@@ -134,9 +126,8 @@ def refuse_assumed(workload: Workload, made: Projection, assumed: Sequence[str])
     its reader ``assumed``: what ``--strict`` does."""
     names = _flag_names()
     left = left_open(workload, made.resolved, made.cluster.gpu.arch)
-    problems = [
-        Problem(names[name], "", "nothing", f"a value; without --strict {value}") for name, value in left.items()
-    ]
+    unsaid = {names[name]: f"a value; without --strict {value}" for name, value in left.items()}
+    problems = [Problem(flag, "", "nothing", expected) for flag, expected in unsaid.items()]
     entries = (*assumed, *made.assumed)
     problems += [Problem("--strict", "", f"assumed {text}", "a value that is stated") for text in entries]
     raise_all(problems)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from projector.card import PARTS
 from projector.errors import Problem, raise_all
-from projector.io.table import Line, Table, figure, seconds, signed, table_of, text
+from projector.io.table import Line, Table, figure, seconds, signed, table_of, text, values
 
 if TYPE_CHECKING:
     from projector.step.run import Step
@@ -59,9 +59,9 @@ def table(slow: Stragglers, before: Step, after: Step) -> Iterator[Line | Table]
     changed = [(PARTS[key], was, after.breakdown[key]) for key, was in before.breakdown.items()]
     changed = [row for row in changed if abs(row[2] - row[1]) > _LEAST * before.seconds]
     columns = (
-        text("part", lambda row: row[0]),
-        figure("seconds", lambda row: row[1], seconds),
-        figure("then", lambda row: row[2], seconds),
+        text("part", 0),
+        figure("seconds", 1, seconds),
+        figure("then", 2, seconds),
         figure("of the step", lambda row: signed((row[2] - row[1]) / before.seconds)),
     )
     rows = [*changed, ("step", before.seconds, after.seconds)]
@@ -72,21 +72,18 @@ def _sentence(before: Step, after: Step) -> str:
     times = after.seconds / before.seconds
     if times == 1.0:
         return "Nothing of this step waits for it: the run is as fast as before."
-    rank = f" The parts are those of rank {after.rank}, which then works longest (before: {before.rank})."
-    same = before.rank == after.rank
-    return (
-        f"The whole run takes {times:.3f} times as long while it lasts: all replicas wait for the slowest at every "
-        f"optimizer step.{'' if same else rank}"
-    )
+    wait = "all replicas wait for the slowest at every optimizer step."
+    if before.rank != after.rank:
+        wait += f" The parts are those of rank {after.rank}, which then works longest (before: {before.rank})."
+    return f"The whole run takes {times:.3f} times as long while it lasts: {wait}"
 
 
 def as_document(slow: Stragglers, before: Step, after: Step) -> dict[str, object]:
     return {
-        "ranks": {str(rank): factor for rank, factor in slow.ranks.items()},
-        "links": dict(slow.links),
+        **values(slow, "ranks links"),
         "step_seconds": after.seconds,
         "slowdown": after.seconds / before.seconds,
-        "breakdown": dict(after.breakdown),
+        "breakdown": after.breakdown,
         "moved": {key: after.breakdown[key] - was for key, was in before.breakdown.items()},
         "longest_rank": after.rank,
     }

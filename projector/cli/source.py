@@ -48,6 +48,11 @@ def read_source(options: argparse.Namespace) -> Source:
 
     takes_overrides = detect.takes_overrides(options.config)
     typed = {key: literal(str(value)) for key, value in changes.items()}
+    named = options.cluster or options.gpu
+    try:
+        node_gpus = catalogue.cluster(named).gpus_per_host if named else None
+    except InputError:  # an unknown name, which others report
+        node_gpus = None
     loaded = detect.load(
         options.config,
         configs=options.configs,
@@ -57,7 +62,7 @@ def read_source(options: argparse.Namespace) -> Source:
         env=_environment(options.env),
         gpus_given=bool(options.gpus or options.target_nodes),
         gpus=options.gpus,
-        node_gpus=_node_gpus(options.cluster or options.gpu),
+        node_gpus=node_gpus,
         said={name: value for name, value in read_overrides(options, {}, []).recipe.items() if name in SIZES},
     )
     return Source(_with_framework(loaded, framework), {} if takes_overrides else changes)
@@ -69,14 +74,6 @@ def _with_framework(loaded: Loaded, framework: object) -> Loaded:
         return loaded
     assumed = tuple(each for each in loaded.assumed if not each.startswith("framework="))
     return replace(loaded, framework=str(framework), assumed=assumed)
-
-
-def _node_gpus(name: str | None) -> int | None:
-    """Returns the GPUs of a machine of the named cluster or GPU; None for an unknown name, which others report."""
-    try:
-        return catalogue.cluster(name).gpus_per_host if name else None
-    except InputError:
-        return None
 
 
 def _script_arguments(words: Sequence[str]) -> list[str]:

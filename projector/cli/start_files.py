@@ -42,8 +42,14 @@ NAMES: Mapping[str, str] = {
 _ENDINGS = {".sh": "run.sh", ".sbatch": "sbatch", ".patch": "patch", ".diff": "patch"}
 #: Frameworks that take arguments of Megatron-LM.
 _MEGATRON = (
-    *("megatron-lm", "megatron-bridge", "megatron-deepspeed", "primus", "nemo"),
-    *("mlperf", "flagscale", "analytic"),
+    "megatron-lm",
+    "megatron-bridge",
+    "megatron-deepspeed",
+    "primus",
+    "nemo",
+    "mlperf",
+    "flagscale",
+    "analytic",
 )
 
 _DEVICES = ("cluster", "gpu")  # flags that name them
@@ -169,11 +175,8 @@ def _with_stages(kind: str, load: Workload, settled: Recipe) -> Recipe:
     stays = (counted and kind != "nemo") or bool(recipe.pipeline_model_parallel_layout)
     if kind in ("case", "torchtitan") or stays or len(set(layers)) == 1:
         return recipe
-    plain: dict[str, Any] = {
-        "allow_uneven_pipeline_split": None,
-        "pipeline_remainder": None,
-        **dict.fromkeys(_COUNTED_AS_LAYERS, False),
-    }
+    plain: dict[str, Any] = dict.fromkeys(("allow_uneven_pipeline_split", "pipeline_remainder"))
+    plain |= dict.fromkeys(_COUNTED_AS_LAYERS, False)
     ends = {name: sum(layers[at :: settled.pp]) for name, at in zip(_ENDS, (0, settled.pp - 1), strict=True)}
     layout = {"pipeline_model_parallel_layout": axes.spelled(layers, model.mtp_num_layers)}
     spellings = (replace(recipe, **(plain | words)) for words in (ends, layout))
@@ -183,6 +186,7 @@ def _with_stages(kind: str, load: Workload, settled: Recipe) -> Recipe:
 def _with_comment(kind: str, text: str, case: Case, load: Workload) -> str:
     """Returns ``text`` below a comment of what files of its kind do not say and a projection depends on."""
     from projector.intake.detect import ABOVE
+    from projector.io.table import values
 
     if kind == "case":
         return text
@@ -191,9 +195,7 @@ def _with_comment(kind: str, text: str, case: Case, load: Workload) -> str:
     facts = {
         **({"model": name} if by_name else {"name": name, "family": load.model.family}),
         "cluster": case.cluster.name if _catalogued(case.cluster) else None,
-        "gpus": load.gpus,
-        "framework": load.framework,
-        "framework_date": load.framework_date,
+        **values(load, "gpus framework framework_date"),
     }
     words = " ".join(f"{key}={value}" for key, value in facts.items() if value)
     first, line, rest = text.partition("\n") if text.startswith("#!") else ("", "", text)
@@ -224,14 +226,8 @@ def _torchrun(load: Workload, cluster: Cluster, rendezvous: str, least: int = 2)
 
 
 #: What a script trains on where nobody says it.
-_DATA: dict[str, Any] = {
-    "mock_data": True,
-    "tokenizer_type": "NullTokenizer",
-    "train_iters": 50,
-    "log_interval": 1,
-    "lr": "1e-4",
-    "log_throughput": True,
-}
+_DATA: dict[str, Any] = {"mock_data": True, "tokenizer_type": "NullTokenizer", "train_iters": 50}
+_DATA |= {"log_interval": 1, "lr": "1e-4", "log_throughput": True}
 
 
 def _hosts_and_gpus(load: Workload, cluster: Cluster) -> tuple[int, int]:

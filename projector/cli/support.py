@@ -20,27 +20,18 @@ _WORDS = {True: "yes", False: "no", None: "not known"}
 
 def command(options: argparse.Namespace) -> None:
     from projector.cli import as_json
-    from projector.io.terminal import show
     from projector.settle.support import supported
 
     model, cluster, framework = _subject(options)
     support = supported(model, cluster, framework, options.framework_date)
-    if options.json:
-        as_json.write(
-            {
-                "command": "support",
-                "model": model.name,
-                "gpu": cluster.gpu.name,
-                "framework": framework,
-                "supported": not support.refused,
-                "refused": list(support.refused),
-                "answers": [asdict(answer) for answer in support.answers],
-                "measured": measured(cluster.gpu.name, framework),
-                "not_modelled": list(support.open),
-            }
-        )
-    else:
-        show(_page(model, cluster, framework, support))
+    subject = {"model": model.name, "gpu": cluster.gpu.name, "framework": framework}
+    answers = {"refused": support.refused, "answers": [asdict(answer) for answer in support.answers]}
+    rest = {"measured": measured(cluster.gpu.name, framework), "not_modelled": support.open}
+    as_json.tell(
+        options.json,
+        lambda: {"command": "support", **subject, "supported": not support.refused, **answers, **rest},
+        lambda: _page(model, cluster, framework, support),
+    )
 
 
 def _subject(options: argparse.Namespace) -> tuple[Model, Cluster, str]:
@@ -76,23 +67,16 @@ def measured(gpu: str, framework: str) -> dict[str, dict[str, int] | str]:
     known = posterior.load()
     keys = {"both": f"{gpu} × {framework}", "gpu": gpu, "framework": framework}
     counts = {name: known.counts.get(key, (0, 0)) for name, key in keys.items()}
-    return {
-        **{name: {"runs": runs, "sources": sources} for name, (runs, sources) in counts.items()},
-        "first_looks": known.evidence.get("first looks", ""),
-    }
+    counted = {name: {"runs": runs, "sources": sources} for name, (runs, sources) in counts.items()}
+    return {**counted, "first_looks": known.evidence.get("first looks", "")}
 
 
 def _page(model: Model, cluster: Cluster, framework: str, support: Support) -> Iterator[Line | Table]:
     gpu = cluster.gpu
     yield Line(f"{model.name} on {gpu.title} with {framework}: {'no' if support.refused else 'yes'}", "bold")
     yield from (Line(f"Refused: {reason}", "bad") for reason in support.refused)
-    columns = (
-        text("", lambda answer: answer.topic),
-        text("what", lambda answer: answer.name),
-        text("can", lambda answer: _WORDS[answer.runs]),
-        text("how", lambda answer: answer.how),
-        text("since", lambda answer: answer.since, minor=1),
-    )
+    can = text("can", lambda answer: _WORDS[answer.runs])
+    columns = (text("", "topic"), text("what", "name"), can, text("how", "how"), text("since", "since", minor=1))
     note = "Since: the first month of builds that have it, where a table tells. Sources: --json."
     yield table_of("What it can", support.answers, columns, note)
     yield Line("")

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from projector.cli import runs
+from projector.cli import as_json, runs
 from projector.search.page import add_pictures, pictures
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ KNOWN = {**runs.FLAGS, "+pictures": partial(add_pictures, drawn="figures of what
 def command(options: argparse.Namespace) -> None:
     from projector.expectation import Knowledge
     from projector.io.progress import progress
-    from projector.io.terminal import show
     from projector.search.sweep import grid, plots, run, store, study
 
     points = grid.read(Path(options.file))
@@ -47,12 +46,11 @@ def command(options: argparse.Namespace) -> None:
     page = _page(frame, best, new, options.out, [])
     title = f"Sweep: {Path(options.file).stem}"
     files = pictures(options, title, page, lambda: plots.figures(frame, best, points.tokens))
-    if options.json:
-        from projector.cli import as_json
-
-        as_json.write({**_document(frame, best, new, options.out, files), **runs.as_values(user_runs)})
-    else:
-        show((*_page(frame, best, new, options.out, files), *runs.lines(user_runs)))
+    as_json.tell(
+        options.json,
+        lambda: {**_document(frame, best, new, options.out, files), **runs.as_values(user_runs)},
+        lambda: (*_page(frame, best, new, options.out, files), *runs.lines(user_runs)),
+    )
 
 
 def _with_whole_runs(best: Frame, points: Grid, price: Price | None) -> Frame:
@@ -68,9 +66,8 @@ def _with_whole_runs(best: Frame, points: Grid, price: Price | None) -> Frame:
         gpu = catalogue.cluster(str(row["system"])).gpu
         tokens = points.tokens or tokens_of_a_run(zoo.load(str(row["model"])))
         step = row["tgs"] * row["step_seconds"] * row["gpus"]
-        values = {
-            name: ends(each)[1] for name, each in {**ASSUMPTIONS, **(price.at(gpu.name) if price else {})}.items()
-        }
+        assumptions = {**ASSUMPTIONS, **(price.at(gpu.name) if price else {})}
+        values = {name: ends(each)[1] for name, each in assumptions.items()}
         run = Run(tokens=tokens, tokens_per_step=step, gpus=row["gpus"], watts=gpu.tdp_watts)
         return figures(run, {**values, "step_seconds": row["expected.middle"]})
 
@@ -97,6 +94,7 @@ def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) ->
     def interval(row: Any) -> str:
         return factor(0.5 * log(row["expected.high"] / row["expected.low"]))
 
+    priced = len(best) and best["run.cost"].notna().all()
     columns = (
         *([text("model", lambda row: row["model"])] if len(models) > 1 else ()),
         text("system", system),
@@ -108,11 +106,7 @@ def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) ->
         *([text("memory", "verdict")] if "verdict" in best else ()),
         figure("days", lambda row: number1(row["run.days"])),
         figure("MWh", lambda row: number1(row["run.mwh"]), minor=1),
-        *(
-            [figure("cost", lambda row: f"{row['run.cost']:,.0f}", minor=1)]
-            if len(best) and best["run.cost"].notna().all()
-            else ()
-        ),
+        *([figure("cost", lambda row: f"{row['run.cost']:,.0f}", minor=1)] if priced else ()),
         figure("expected (s)", lambda row: seconds(row["expected.middle"]), minor=2),
         figure("GiB", lambda row: gib(row["memory"]), minor=2),
         figure("projected (s)", lambda row: seconds(row["step_seconds"]), minor=3),

@@ -80,19 +80,12 @@ def _described(text: str) -> str | None:
     plain = _NO_NAME.sub(" ", text.lower().replace("_", " "))
     memory, form = _MEMORY.search(plain), _FORM.search(plain)
     chip = _stripped(_FORM.sub(" ", _MEMORY.sub(" ", plain)))
-    alike = [
-        name
-        for name, its_chip, its_form in _chips()
-        if its_chip == chip and (form is None or form[1] == its_form)
-        and (memory is None or _holds(gpu(name), float(memory[1])))
-    ]  # fmt: skip
+    alike = [name for name, of, its in _chips() if of == chip and (form is None or form[1] == its)]
+    if memory:  # what is called so many GB
+        sizes = [float(memory[1]) * unit for unit in (2.0**30, 1e9)]
+        alike = [name for name in alike if any(abs(s / gpu(name).memory_bytes - 1.0) < _MEMORY_APART for s in sizes)]
     usual = [_aliases().get(chip + (form[1] if form else "")), _aliases().get(chip)]
     return next((name for name in usual if name in alike), alike[0] if len(alike) == 1 else None)
-
-
-def _holds(chip: Gpu, size: float) -> bool:
-    """Returns whether the memory of ``chip`` is what is called ``size`` GB."""
-    return any(abs(size * unit / chip.memory_bytes - 1.0) < _MEMORY_APART for unit in (2.0**30, 1e9))
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from projector.errors import Problem
 from projector.hardware.types import TOPOLOGIES, Cluster, Fabric, Gpu, stated_of
@@ -11,6 +10,7 @@ from projector.io.typed import of_type
 
 _MOST = 1e25  # bytes, FLOP/s: a million times the largest there is
 _LEAST = 1e-3
+_EXPECTED = f"a number from {_LEAST:g} to {_MOST:g}"
 _STEM = re.compile(r"[^/\\\x00-\x1f]{1,80}")
 
 
@@ -43,22 +43,17 @@ def gpu_problems(gpu: object, where: str = "", prefix: str = "gpu.") -> list[Pro
     for name in ("name", "vendor", "arch"):  # they find the files of their efficiency parameters and kernel tables
         if not _STEM.fullmatch(getattr(gpu, name)):
             mistakes.append(Problem(where, prefix + name, getattr(gpu, name), "a short name without a slash"))
-    for name in ("peak", "flops_per_clock"):
-        expected = f"a number from {_LEAST:g} to {_MOST:g}"
-        rates: Mapping[str, float] = getattr(gpu, name)
-        mistakes += [
-            Problem(where, f"{prefix}{name}.{k}", v, expected) for k, v in rates.items() if not _LEAST <= v <= _MOST
-        ]
-    return mistakes
+    rates = {f"{name}.{key}": rate for name in ("peak", "flops_per_clock") for key, rate in getattr(gpu, name).items()}
+    wrong = ((key, rate) for key, rate in rates.items() if not _LEAST <= rate <= _MOST)
+    return mistakes + [Problem(where, prefix + key, rate, _EXPECTED) for key, rate in wrong]
 
 
 def _sizes(item: object, where: str, prefix: str) -> list[Problem]:
     mistakes = []
-    expected = f"a number from {_LEAST:g} to {_MOST:g}"
     for name, bounds in stated_of(type(item)).items():
         value = getattr(item, name)
         if type(value) not in (int, float) or _LEAST <= value <= _MOST:
             continue
         if bounds.least > 0 or value < 0 or value > _LEAST:  # of a latency or a cache there may be less
-            mistakes.append(Problem(where, prefix + name, value, expected))
+            mistakes.append(Problem(where, prefix + name, value, _EXPECTED))
     return mistakes

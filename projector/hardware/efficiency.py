@@ -34,14 +34,11 @@ def of(device: Gpu) -> Efficiency:
 
     Raises ``InputError`` for a file that is broken, or named by the device and not there.
     """
-    known = _shipped(
-        device.vendor, stands_in(device) or device.arch, device.base or device.name, _watts_per_tflops(device)
-    )
-    if not device.efficiency_file:
+    arch, file = stands_in(device) or device.arch, device.efficiency_file
+    known = _shipped(device.vendor, arch, device.base or device.name, _watts_per_tflops(device))
+    if not file:
         return known
-    stated = parse(
-        read_text(Path(device.efficiency_file), "a readable file of efficiency parameters"), device.efficiency_file
-    )
+    stated = parse(read_text(Path(file), "a readable file of efficiency parameters"), file)
     return Efficiency(gpu=device.name, parameters={**known.parameters, **stated})
 
 

@@ -49,14 +49,8 @@ def _physics(gpu: Gpu, where: str) -> list[Problem]:
         if quoted is None:
             problems.append(Problem(where, f"peak_tflops.{dtype}", None, "a peak for every type of flops_per_clock"))
         elif abs(quoted / product - 1) > PEAK_TOLERANCE:
-            problems.append(
-                Problem(
-                    where,
-                    f"peak_tflops.{dtype}",
-                    quoted / 1e12,
-                    f"{product / 1e12:.1f} = flops_per_clock x compute_units x peak_clock_mhz, within 3 %",
-                )
-            )
+            expected = f"{product / 1e12:.1f} = flops_per_clock x compute_units x peak_clock_mhz, within 3 %"
+            problems.append(Problem(where, f"peak_tflops.{dtype}", quoted / 1e12, expected))
     if gpu.usable_memory_bytes > gpu.memory_bytes:
         problems.append(Problem(where, "usable_memory_gib", gpu.usable_memory_bytes / 2**30, "at most memory_gib"))
     return problems

@@ -16,14 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, nearest, raise_all
+from projector.errors import InputError, Problem, raise_all
 from projector.hardware.types import ANY_SIZE, Cluster, Fabric
-from projector.hardware.yaml_file import read_mapping
+from projector.hardware.yaml_file import Reader, as_number, read_mapping
 from projector.io.files import read_yaml
 from projector.parameter import parameter
 
-_WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-_TOPOLOGIES = ("switch", "mesh")
+_SWITCHES = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+_WORDS: Mapping[str, tuple[Mapping[str, str | bool], str]] = {
+    "node_topology": ({"switch": "switch", "mesh": "mesh"}, "one of switch, mesh"),
+    "switch_topology": (_SWITCHES, "true or false"),
+}
 _PROTOCOL_US = parameter(
     {"hbm_latency": 0.09, "write_latency": 0.28, "write_resp": 0.09},
     unit="us",
@@ -67,57 +70,35 @@ def read(path: str | Path, cluster: Cluster, without: str = "") -> Applied:
         raise InputError([Problem(where, "hardware_config", section, "a mapping of hardware parameters")])
     table = keys()
     unused = (*table["unused"], *table["example_only"])
-    known = (*table["numbers"], *table["words"], *unused)
-    problems = [
-        Problem(where, f"hardware_config.{key}", key, nearest(str(key), known)) for key in section if key not in known
-    ]
-    values = _values(section, table, where, problems)
-    raise_all(problems)
+    read = Reader(section, where, "hardware_config.")
+    read.known((*table["numbers"], *table["words"], *unused))
+    values = _values(read, table)
+    raise_all(read.problems)
     values.pop(without, None)
     without_pod = () if "pod_size" in values else ("cluster_bw", "cluster_lat")
     ignored = tuple(key for key in section if key in (*unused, *without_pod))
-    return Applied(
-        _with_values(cluster, values, where, ignored), ignored, tuple(key for key in values if key not in ignored)
-    )
+    stated = tuple(key for key in values if key not in ignored)
+    return Applied(_with_values(cluster, values, where, ignored), ignored, stated)
 
 
-def _values(
-    section: Mapping[str, Any], table: Mapping[str, Any], where: str, problems: list[Problem]
-) -> dict[str, Any]:
-    numbers, values = table["numbers"], dict[str, Any]()
-    for key, value in section.items():
-        place = f"hardware_config.{key}"
+def _values(read: Reader, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of a section in the types of the ``table``; PyYAML reads ``3.2e12`` as text, and Primus converts
+    it, as it does the case of a word."""
+    values = dict[str, Any]()
+    for key, value in read.mapping.items():
         if value is None:
             continue
-        if key in numbers:
-            (low, high), whole = numbers[key]["range"], "whole" in numbers[key]
-            number = _number(value)
-            if number is None or not low <= number <= high or (whole and number != int(number)):
-                kind = "whole number" if whole else "number"
-                problems.append(Problem(where, place, value, f"a {kind} from {low:g} to {high:g}"))
-            else:
-                values[key] = int(number) if whole else number
-        elif key in table["unused"] and _number(value) is None:
-            problems.append(Problem(where, place, value, "a number"))
-        elif key == "node_topology":
-            if str(value).lower() not in _TOPOLOGIES:
-                problems.append(Problem(where, place, value, f"one of {', '.join(_TOPOLOGIES)}"))
-            values[key] = str(value).lower()
-        elif key == "switch_topology":
-            if str(value).lower() not in _WORDS:
-                problems.append(Problem(where, place, value, "true or false"))
-            values[key] = _WORDS.get(str(value).lower(), True)
+        if key in table["numbers"]:
+            about = table["numbers"][key]
+            values[key] = (read.integer if "whole" in about else read.number)(key, *about["range"])
+        elif key in table["unused"] and not isinstance(as_number(value), int | float):
+            read.fail(key, value, "a number")
+        elif key in _WORDS:
+            words, expected = _WORDS[key]
+            if str(value).lower() not in words:
+                read.fail(key, value, expected)
+            values[key] = words.get(str(value).lower())
     return values
-
-
-def _number(value: object) -> float | None:
-    """Returns a number, also from text: PyYAML reads ``3.2e12`` as text, and Primus converts it."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        return float(value)
-    except ValueError:
-        return None
 
 
 def _with_values(base: Cluster, values: Mapping[str, Any], where: str, ignored: tuple[str, ...]) -> Cluster:
@@ -131,17 +112,12 @@ def _with_values(base: Cluster, values: Mapping[str, Any], where: str, ignored: 
     values = {**values, **{key: values[key] * unit for key, unit in units.items()}}
     size = values.get("node_size", base.gpus_per_node)
     inter = _network(base, values, size)
+    fields = {"node_topology": "topology", "node_size": "size", "node_bw": "bandwidth", "node_lat": "latency"}
     return replace(
         base,
         gpus_per_node=size,
         gpus_per_host=values.get("node_size", base.gpus_per_host),
-        intra=replace(
-            base.intra,
-            topology=values.get("node_topology", base.intra.topology),
-            size=values.get("node_size", base.intra.size),
-            bandwidth=values.get("node_bw", base.intra.bandwidth),
-            latency=values.get("node_lat", base.intra.latency),
-        ),
+        intra=replace(base.intra, **{field: values[key] for key, field in fields.items() if key in values}),
         inter=inter,
         outer=_beyond_the_pod(base, values, inter, size),
         overrides={**base.overrides, **_overrides(values)},
@@ -188,10 +164,8 @@ def _overrides(values: Mapping[str, Any]) -> dict[str, float]:
     if any(key in values for key in _PROTOCOL_US):
         constants.update(_protocols(values))
     numbers = keys()["numbers"]
-    constants.update(
-        {numbers[key]["constant"]: value for key, value in values.items() if "constant" in numbers.get(key, {})}
-    )
-    return constants
+    named = {key: numbers[key]["constant"] for key in values if "constant" in numbers.get(key, {})}
+    return constants | {name: values[key] for key, name in named.items()}
 
 
 def _protocols(values: Mapping[str, Any]) -> dict[str, float]:

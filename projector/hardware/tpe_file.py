@@ -14,20 +14,10 @@ from projector.hardware.types import Cluster
 
 #: Its keys, with the unit of each in ours.
 _UNITS = {
-    "matrix_flops_fp16": 1e12,
-    "vector_flops_fp16": 1e12,
-    "hbm_bandwidth": 1e9,
-    "hbm_capacity": 1e9,
-    "nvlink_bandwidth": 1e9,
-    "nvlink_eff": 1.0,
-    "nvlink_latency": 1.0,
-    "ib_bandwidth": 1e9,
-    "ib_eff": 1.0,
-    "ib_latency": 1.0,
-    "nvlink_size": 1.0,
-    "nic_factor": 1.0,
-    "element_size": 1e9,
-    "mask_element_size": 1e9,
+    **dict.fromkeys(("matrix_flops_fp16", "vector_flops_fp16"), 1e12),
+    **dict.fromkeys(("hbm_bandwidth", "hbm_capacity", "nvlink_bandwidth", "ib_bandwidth"), 1e9),
+    **dict.fromkeys(("element_size", "mask_element_size"), 1e9),
+    **dict.fromkeys(("nvlink_eff", "nvlink_latency", "nvlink_size", "ib_eff", "ib_latency", "nic_factor"), 1.0),
 }
 _MAY_BE_NOTHING = frozenset({"nvlink_latency", "ib_latency"})
 # Keys of its files that none of its laws reads, or that are set otherwise.
@@ -82,24 +72,13 @@ def cluster(mapping: Mapping[str, Any], where: str, name: str) -> tuple[Cluster,
         usable_memory_bytes=file["hbm_capacity"] * gpu.usable_memory_bytes / gpu.memory_bytes,
         memory_bandwidth=file["hbm_bandwidth"],
     )
-    intra = replace(
-        like.intra, size=domain, bandwidth=file["nvlink_bandwidth"], latency=file["nvlink_latency"], nics_per_node=None
-    )
-    network = file["ib_bandwidth"] * file["nic_factor"]
+    inside, network = file["nvlink_bandwidth"], file["ib_bandwidth"] * file["nic_factor"]
+    intra = replace(like.intra, size=domain, bandwidth=inside, latency=file["nvlink_latency"], nics_per_node=None)
     inter = replace(like.inter, bandwidth=network, latency=file["ib_latency"], nics_per_node=None)
-    whole = replace(
-        like,
-        name=name,
-        gpu=chip,
-        gpus_per_node=domain,
-        gpus_per_host=math.gcd(domain, like.gpus_per_host),
-        intra=intra,
-        inter=inter,
-        outer=None,
-        processor=like.host,
-        sources=(f"{where}: a system of transformer-perf-estimates",),
-    )
-    return whole, like.name
+    sizes: dict[str, Any] = {"gpus_per_node": domain, "gpus_per_host": math.gcd(domain, like.gpus_per_host)}
+    fabrics: dict[str, Any] = {"intra": intra, "inter": inter, "outer": None, "processor": like.host}
+    sources = (f"{where}: a system of transformer-perf-estimates",)
+    return replace(like, name=name, gpu=chip, **sizes, **fabrics, sources=sources), like.name
 
 
 def _distance(stated: Mapping[str, float], other: Cluster) -> float:

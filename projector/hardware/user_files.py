@@ -62,12 +62,9 @@ def cluster_around(path: str) -> UserCluster:
     if beside.is_file():
         return UserCluster(catalogue.cluster(str(beside)), beside.name, stated=True)
     known = [catalogue.gpu(name) for name in catalogue.gpu_names() if name in catalogue.cluster_names()]
-    relatives = [
-        [each for each in known if each.name == (gpu.base or gpu.name)],
-        [each for each in known if each.arch == gpu.arch],
-        [each for each in known if each.vendor == gpu.vendor],
-    ]
-    nearest = next((group for group in relatives if group), None)
+    wanted = {"name": gpu.base or gpu.name, "arch": gpu.arch, "vendor": gpu.vendor}
+    relatives = ([each for each in known if getattr(each, key) == value] for key, value in wanted.items())
+    nearest = next(filter(None, relatives), None)
     if nearest is None:
         expected = "a vendor or an architecture of the catalogue, or --cluster FILE that describes its hosts"
         raise InputError([Problem(path, "arch", gpu.arch, expected)])

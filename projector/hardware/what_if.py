@@ -28,9 +28,8 @@ def changed(cluster: Cluster, stated: Mapping[str, object], where: str) -> Clust
         if not figures:
             continue
         if name not in known:
-            problems.append(
-                Problem(where, f"{kind}.{next(iter(figures))}", name, f"a {kind} of the catalogue; a file states it")
-            )
+            expected = f"a {kind} of the catalogue; a file states it"
+            problems.append(Problem(where, f"{kind}.{next(iter(figures))}", name, expected))
             continue
         try:
             if kind == "gpu":

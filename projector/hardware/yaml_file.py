@@ -52,9 +52,8 @@ def read_described(path: Path) -> dict[str, Any]:
     if "base" not in stated:
         return stated
     name = stated.pop("base")
-    known = [
-        f"{file.parent.name}/{file.stem}" for file in sorted(_CATALOGUE.glob("*/*.yaml")) if file.parent.name in _BASES
-    ]
+    files = [file for file in sorted(_CATALOGUE.glob("*/*.yaml")) if file.parent.name in _BASES]
+    known = [f"{file.parent.name}/{file.stem}" for file in files]
     gpus = [each.partition("/")[2] for each in known if each.startswith("gpus/")]
     if name not in known and (found := find_gpu(str(name))) in gpus:
         name = f"gpus/{found}"
@@ -80,11 +79,11 @@ def in_units(stated: Mapping[str, Any], where: str, prefix: str = "") -> dict[st
 def _scaled(value: Any, unit: float) -> Any:
     if isinstance(value, Mapping):
         return {key: _scaled(each, unit) for key, each in value.items()}
-    number = _number(value) if unit else value
+    number = as_number(value) if unit else value
     return number / unit if unit and isinstance(number, int | float) else value
 
 
-def _number(value: object) -> object:
+def as_number(value: object) -> object:
     """Returns a number that YAML takes for text: ``4e12``, where it wants ``4.0e+12``."""
     try:
         return float(value) if isinstance(value, str) else value
@@ -101,11 +100,8 @@ def changed(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
         old, rates = base.get("peak_tflops", {}), base.get("flops_per_clock", {})
         same = [key for key, peak in peaks.items() if key in rates and key in old and isinstance(peak, (int, float))]
         stated["flops_per_clock"] = {key: rates[key] * peaks[key] / old[key] for key in same}
-    if (
-        isinstance(size := own.get("memory_gib"), (int, float))
-        and "memory_gib" in base
-        and "usable_memory_gib" not in own
-    ):
+    size, follows = own.get("memory_gib"), "memory_gib" in base and "usable_memory_gib" not in own
+    if isinstance(size, (int, float)) and follows:
         stated["usable_memory_gib"] = base["usable_memory_gib"] * size / base["memory_gib"]
     sourced = {each for source in _sources(own) for each in source["values"]}
     keys = [key for key, value in stated.items() if value is not None and key not in _UNSOURCED]
@@ -129,9 +125,9 @@ def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
             stated |= {f"{key}.{name}" for name in value}
         else:
             merged[key] = value
-    remaining = [
-        {**source, "values": [each for each in source["values"] if each not in stated]} for source in _sources(base)
-    ]
+    remaining = _sources(base)
+    for source in remaining:
+        source["values"] = [each for each in source["values"] if each not in stated]
     added = own.get("sources", [])
     merged["sources"] = [each for each in remaining if each["values"]] + added if isinstance(added, list) else added
     return {key: value for key, value in merged.items() if value is not None}
@@ -140,11 +136,8 @@ def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 def _sources(mapping: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the sources that are well formed; :meth:`Reader.sources` reports the others."""
     entries = mapping.get("sources")
-    return [
-        each
-        for each in (entries if isinstance(entries, list) else [])
-        if isinstance(each, dict) and isinstance(each.get("values"), list)
-    ]
+    named = [each for each in (entries if isinstance(entries, list) else []) if isinstance(each, dict)]
+    return [dict(each) for each in named if isinstance(each.get("values"), list)]
 
 
 class Reader:
@@ -210,11 +203,12 @@ class Reader:
         return self._checked(key, self.mapping.get(key), low, high)
 
     def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
-        value = self.mapping.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            self.fail(key, value, f"a whole number from {low} to {high}")
+        value: Any = as_number(self.mapping.get(key, default))
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not low <= value <= high or value != int(value):
+            self.fail(key, self.mapping.get(key, default), f"a whole number from {low} to {high}")
             return low
-        return value
+        return int(value)
 
     def switch(self, key: str) -> bool:
         """Returns true or false; false where nothing is said."""
@@ -267,7 +261,7 @@ class Reader:
         return tuple(lines)
 
     def _checked(self, key: str, value: object, low: float, high: float) -> float:
-        value = _number(value)
+        value = as_number(value)
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             self.fail(key, value, f"a number from {low:g} to {high:g}")
             return low

@@ -81,9 +81,8 @@ class _Flat:
         out = np.arange(self.size)
         if joined is not None:
             whole = np.flatnonzero(joined[:-1] & (self.kind[:-1] == B) & (self.kind[1:] == W))
-            whole = whole[
-                (self.chunk[whole] == self.chunk[whole + 1]) & (self.microbatch[whole] == self.microbatch[whole + 1])
-            ]
+            alike = (each[whole] == each[whole + 1] for each in (self.chunk, self.microbatch))
+            whole = whole[np.logical_and(*alike)]
             out[whole] = whole + 1
             forward = np.flatnonzero(self.partner >= 0)
             out[forward] = out[self.partner[forward]]
@@ -161,37 +160,21 @@ def _arrays(flat: _Flat, level: Indices) -> Compiled:
     starts = np.asarray(flat.starts[:-1], np.intp)
     before = np.arange(flat.size) - 1
     before[starts] = -1
-    boundary = _boundary(flat)
     sends = np.full(flat.size, -1, np.intp)
-    crosses = boundary >= 0
+    crosses = (flat.source >= 0) & (flat.rank[flat.source] != flat.rank)
+    boundary = np.where(crosses, np.where(flat.kind == F, flat.stage - 1, flat.stage), -1)
     sends[flat.source[crosses]] = boundary[crosses]
+    columns = {name: getattr(flat, name) for name in ("rank", "chunk", "stage", "kind", "microbatch")}
+    columns |= {"boundary": boundary, "sends": sends, "steady": _steady(flat)}
+    places = {"before": before, "source": flat.source, "partner": flat.partner}
+    columns |= {name: np.where(index >= 0, new[index], -1) for name, index in places.items()}
     return Compiled(
         schedule=flat.schedule,
-        rank=flat.rank[order],
-        chunk=flat.chunk[order],
-        stage=flat.stage[order],
-        kind=flat.kind[order],
-        microbatch=flat.microbatch[order],
-        before=_renumber(before, new)[order],
-        source=_renumber(flat.source, new)[order],
-        boundary=boundary[order],
-        sends=sends[order],
-        steady=_steady(flat)[order],
+        **{name: column[order] for name, column in columns.items()},
         levels=np.searchsorted(level[order], np.arange(int(level.max()) + 2)),
         by_rank=new,
         rank_starts=starts,
-        partner=_renumber(flat.partner, new)[order],
     )
-
-
-def _renumber(index: Indices, new: Indices) -> Indices:
-    return np.where(index >= 0, new[index], -1)
-
-
-def _boundary(flat: _Flat) -> Indices:
-    crosses = (flat.source >= 0) & (flat.rank[flat.source] != flat.rank)
-    below = np.where(flat.kind == F, flat.stage - 1, flat.stage)
-    return np.where(crosses, below, -1)
 
 
 def _steady(flat: _Flat) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

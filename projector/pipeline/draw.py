@@ -149,9 +149,8 @@ def _legend(figure: Any, timelines: Sequence[Timeline]) -> None:
     split = any(timeline.compiled.schedule.split for timeline in timelines)
     many = max(timeline.compiled.schedule.chunks for timeline in timelines) > 1
     marks = [Patch(color=COLOURS[kind], label=WORDS[kind]) for kind in KINDS if split or kind != "W"]
-    marks += (
-        [Patch(color=_paler(COLOURS["F"], 0.45), label="… of the last chunk (chunks between: shades)")] if many else []
-    )
+    if many:
+        marks.append(Patch(color=_paler(COLOURS["F"], 0.45), label="… of the last chunk (chunks between: shades)"))
     marks += [Patch(facecolor=PALE, edgecolor=GREY, linewidth=0.5, label="waiting")]
     figure.legend(handles=marks, loc="outside upper right", ncols=len(marks), fontsize=8, frameon=False)
 

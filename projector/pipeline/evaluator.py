@@ -58,7 +58,7 @@ def evaluate(
     if batch == 1 and not any(np.ndim(value) == 2 for value in given):
         waits, saved = (transfer[:, 0], blocked[:, 0]), None if saved is None else saved[0]
         seconds = paired_durations(compiled, table[0], saved)
-        end = _single(compiled, seconds, *waits, floor[0] if release is not None else None)
+        end = _single(compiled, seconds, *waits, floor[0])
         return Timeline(compiled, table[0], *waits, floor[0], end, saved)
     end = _batched(compiled, batch, table, transfer, blocked, floor, saved)
     return Timeline(compiled, table, transfer.T, blocked.T, floor, end, saved)
@@ -77,35 +77,24 @@ def _savings(compiled: Compiled, hidden: tuple[ArrayLike, ArrayLike] | None) -> 
     return np.asarray(np.select([compiled.kind == 0, compiled.kind == 1], [part[:, compiled.stage] for part in parts]))
 
 
-def _single(compiled: Compiled, seconds: Floats, transfer: Floats, blocked: Floats, floor: Floats | None) -> Floats:
+def _single(compiled: Compiled, seconds: Floats, transfer: Floats, blocked: Floats, floor: Floats) -> Floats:
     """Returns ``[actions]`` ends by a plain loop: faster than NumPy for one vector of durations."""
     before, source = compiled.predecessor_lists
     duration = seconds.tolist()
     end = [0.0]
     done = end.append
+    least = _floors(compiled, floor[None])[:, 0].tolist()
+    columns = (before, source, transfer.tolist(), blocked.tolist(), duration, least)
     if len(compiled.pairs[0]):
-        second_source, second_wait = (column.tolist() for column in _second_inputs(compiled, transfer))
-        least = (np.zeros(compiled.size) if floor is None else _floors(compiled, floor[None])[:, 0]).tolist()
-        joined = (before, source, transfer.tolist(), blocked.tolist(), duration, least, second_source, second_wait)
-        for mine, other, wait, block, lasts, at_least, second, hop in zip(*joined, strict=True):
-            done(max(end[mine] + block, end[other] + wait, end[second] + hop, at_least) + lasts)
-    elif floor is not None:
-        least = _floors(compiled, floor[None])[:, 0].tolist()
-        columns = (before, source, transfer.tolist(), blocked.tolist(), duration, least)
-        for mine, other, wait, block, lasts, at_least in zip(*columns, strict=True):
-            start, ready = end[mine] + block, end[other] + wait
-            if ready > start:
-                start = ready
-            done((start if start > at_least else at_least) + lasts)
-    elif transfer.any():
-        waits, blocks = transfer.tolist(), blocked.tolist()
-        for mine, other, wait, block, lasts in zip(before, source, waits, blocks, duration, strict=True):
-            start, ready = end[mine] + block, end[other] + wait
-            done((start if start > ready else ready) + lasts)
-    else:
-        for mine, other, lasts in zip(before, source, duration, strict=True):
-            start, ready = end[mine], end[other]
-            done((start if start > ready else ready) + lasts)
+        second = (column.tolist() for column in _second_inputs(compiled, transfer))
+        for mine, other, wait, block, lasts, at_least, beside, hop in zip(*columns, *second, strict=True):
+            done(max(end[mine] + block, end[other] + wait, end[beside] + hop, at_least) + lasts)
+        return np.asarray(end[1:])
+    for mine, other, wait, block, lasts, at_least in zip(*columns, strict=True):
+        start, ready = end[mine] + block, end[other] + wait
+        if ready > start:
+            start = ready
+        done((start if start > at_least else at_least) + lasts)
     return np.asarray(end[1:])
 
 

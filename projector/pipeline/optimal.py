@@ -72,9 +72,8 @@ def improve(schedule: Schedule, costs: Costs, limit: Sequence[int] | None = None
     bound = max(least, solution.bound)
     if solution.start is None:
         if not keeps:
-            raise InputError(
-                [Problem("pipeline", "limit", allowed, f"a limit that an order found in {seconds:g} s keeps to")]
-            )
+            expected = f"a limit that an order found in {seconds:g} s keeps to"
+            raise InputError([Problem("pipeline", "limit", allowed, expected)])
         return Optimum(schedule, now, now if solution.infeasible else bound, solution.infeasible)
     better = replace(schedule, name="optimal", orders=_orders(schedule, model.tasks, solution.start))
     makespan = float(evaluate(compile_schedule(better), *times, overlap_p2p=True).makespan)
@@ -87,11 +86,7 @@ def _orders(schedule: Schedule, tasks: Sequence[Task], start: NDArray[np.float64
     """Returns the actions of each rank by the time they start; those without duration stay in data-flow order."""
     chunk_of = {(rank, stage): chunk for rank, row in enumerate(schedule.placement) for chunk, stage in enumerate(row)}
     placed = sorted(range(len(tasks)), key=lambda i: (round(float(start[i]), 9), tasks[i].microbatch, tasks[i].depth))
-    return tuple(
-        tuple(
-            Action(tasks[i].kind, chunk_of[rank, tasks[i].stage], tasks[i].microbatch)
-            for i in placed
-            if tasks[i].rank == rank
-        )
-        for rank in range(schedule.pp)
-    )
+    orders: list[list[Action]] = [[] for _ in range(schedule.pp)]
+    for task in (tasks[i] for i in placed):
+        orders[task.rank].append(Action(task.kind, chunk_of[task.rank, task.stage], task.microbatch))
+    return tuple(map(tuple, orders))

@@ -58,9 +58,7 @@ class Model:
 
         self._add_order()
         self._add_memory()
-        entries = [
-            (number, column, value) for number, (row, _) in enumerate(self.rows) for column, value in row.items()
-        ]
+        entries = [(n, column, value) for n, (row, _) in enumerate(self.rows) for column, value in row.items()]
         number, column, value = (np.array(part) for part in zip(*entries, strict=True))
         matrix = csr_array((value, (number, column)), shape=(len(self.rows), self.size))
         most = np.array([bound for _, bound in self.rows])
@@ -78,25 +76,16 @@ class Model:
         )
         bound = getattr(result, "mip_dual_bound", None)
         start = None if result.x is None else np.asarray(result.x[: self.makespan])
-        return Solution(
-            start, float(bound) if bound is not None else self.least, result.status == 0, result.status == 2
-        )
+        return Solution(start, self.least if bound is None else float(bound), result.status == 0, result.status == 2)
 
     def _windows(self) -> tuple[Floats, Floats]:
         """Returns the earliest and latest start of every task within the horizon, by the data flow alone."""
-        order = np.argsort(self.before.sum(axis=0), kind="stable")  # fewer ancestors first
+        ancestors = self.before.sum(axis=0)  # fewer than any task has that it goes before
         earliest, tail = np.zeros(len(self.tasks)), self.duration.copy()
-        leaving: dict[int, list[tuple[int, float]]] = {}
-        entering: dict[int, list[tuple[int, float]]] = {}
-        for first, then, wait in self.arcs:
-            leaving.setdefault(first, []).append((then, wait))
-            entering.setdefault(then, []).append((first, wait))
-        for task in order.tolist():
-            for first, wait in entering.get(task, ()):
-                earliest[task] = max(earliest[task], earliest[first] + self.duration[first] + wait)
-        for task in order[::-1].tolist():
-            for then, wait in leaving.get(task, ()):
-                tail[task] = max(tail[task], self.duration[task] + wait + tail[then])
+        for first, then, wait in sorted(self.arcs, key=lambda arc: ancestors[arc[0]]):
+            earliest[then] = max(earliest[then], earliest[first] + self.duration[first] + wait)
+        for first, then, wait in sorted(self.arcs, key=lambda arc: -ancestors[arc[1]]):
+            tail[first] = max(tail[first], self.duration[first] + wait + tail[then])
         return earliest, np.maximum(earliest, self.horizon - tail)
 
     def _open_pairs(self) -> dict[tuple[int, int], int]:

@@ -62,18 +62,14 @@ def resident(compiled: Compiled, delta_forward: ArrayLike, released_by_input: Ar
     many of them a split B releases (negative: it keeps output gradients for W); W releases the rest. Without split B
     releases all.
     """
-    saved = _per_stage("delta_forward", delta_forward, compiled)
-    early = _per_stage("released_by_input", released_by_input, compiled)
-    return replay(compiled.schedule).kept(saved, saved - early)[1]
+    return _kept(compiled, delta_forward, released_by_input)[1]
 
 
 def peak(compiled: Compiled, delta_forward: ArrayLike, released_by_input: ArrayLike = 0.0) -> Floats:
     """Returns ``[…, pp]``: the most bytes alive on each rank at once; parameters as of :func:`resident`. While a
     backward runs, what its forward kept is still there. Raises :class:`InputError` on a wrong shape."""
-    saved = _per_stage("delta_forward", delta_forward, compiled)
-    early = _per_stage("released_by_input", released_by_input, compiled)
-    before, after = replay(compiled.schedule).kept(saved, saved - early)
-    return np.asarray(np.maximum.reduceat(np.maximum(before, after), compiled.rank_starts, axis=-1))
+    most = np.maximum(*_kept(compiled, delta_forward, released_by_input))
+    return np.asarray(np.maximum.reduceat(most, compiled.rank_starts, axis=-1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,29 +138,25 @@ def _situations(replayed: Replay) -> tuple[Situations, ...]:
     flat, chunks = replayed.schedule.flat, replayed.schedule.chunks
     columns = flat.rank[:, None], (flat.kind == F)[:, None], flat.chunk[:, None], replayed.alive, replayed.pending
     table = np.concatenate(columns, axis=1)[flat.kind != W]
-    distinct = table[_distinct_rows(table)]
+    width, text = table.shape[1] * table.itemsize, table.tobytes()  # rows as bytes: faster to compare than numbers
+    first = {text[row * width : (row + 1) * width]: row for row in range(len(table) - 1, -1, -1)}
+    distinct = table[sorted(first.values())]
     starts = np.searchsorted(distinct[:, 0], np.arange(1, replayed.schedule.pp))
     return tuple(
         Situations(
-            forward=rows[:, 1].astype(np.bool_),
-            chunk=rows[:, 2].astype(np.intp),
-            alive=rows[:, 3 : 3 + chunks],
-            pending=rows[:, 3 + chunks :],
+            rows[:, 1].astype(np.bool_), rows[:, 2].astype(np.intp), rows[:, 3 : 3 + chunks], rows[:, 3 + chunks :]
         )
         for rows in np.split(distinct, starts)
     )
 
 
-def _distinct_rows(table: Floats) -> list[int]:
-    width, text = table.shape[1] * table.itemsize, table.tobytes()
-    rows = range(len(table) - 1, -1, -1)
-    return sorted({text[row * width : (row + 1) * width]: row for row in rows}.values())
-
-
-def _per_stage(key: str, value: ArrayLike, compiled: Compiled) -> Floats:
-    array = np.asarray(value, dtype=np.float64)
-    if array.ndim == 0:
-        return np.full(compiled.stages, float(array))
-    if array.shape[-1] != compiled.stages:
-        raise InputError([Problem("pipeline", key, array.shape, f"a scalar or shape [..., {compiled.stages}]")])
-    return array
+def _kept(compiled: Compiled, delta_forward: ArrayLike, released_by_input: ArrayLike) -> tuple[Floats, Floats]:
+    """Returns :meth:`Replay.kept` of bytes by stage, or of one number for all of them."""
+    parts = []
+    for key, value in (("delta_forward", delta_forward), ("released_by_input", released_by_input)):
+        array = np.asarray(value, dtype=np.float64)
+        if array.ndim and array.shape[-1] != compiled.stages:
+            raise InputError([Problem("pipeline", key, array.shape, f"a scalar or shape [..., {compiled.stages}]")])
+        parts.append(array if array.ndim else np.full(compiled.stages, float(array)))
+    saved, early = parts
+    return replay(compiled.schedule).kept(saved, saved - early)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -136,9 +137,9 @@ class Timeline:
         def pick(array: Floats) -> Floats:
             return array if array.ndim == 1 else array[row if array.shape[0] > 1 else 0]
 
-        parts = (self.durations, self.transfer, self.blocked, self.release, self.end)
-        durations, transfer, blocked, release, end = map(pick, parts)
-        return Timeline(self.compiled, durations, transfer, blocked, release, end, self.hidden)
+        names = ("durations", "transfer", "blocked", "release", "end")
+        parts: dict[str, Any] = {name: pick(getattr(self, name)) for name in names}
+        return replace(self, **parts)
 
     def _per_rank(self, how: np.ufunc, values: Floats) -> Floats:
         ordered = values[..., self.compiled.by_rank]

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
+from projector.io.table import values
 from projector.pipeline.residency import resident
 from projector.pipeline.timeline import Timeline
 from projector.pipeline.types import KINDS
@@ -74,17 +75,9 @@ def write(
     target = Path(path)
     if not target.parent.is_dir():
         raise InputError([Problem(str(target), "", str(target.parent), "an existing folder")])
-    schedule = timeline.compiled.schedule
-    content = {
-        "traceEvents": events(timeline, spans, bytes_per_stage, static),
-        "displayTimeUnit": "ms",
-        "otherData": {
-            "schedule": schedule.name,
-            "pp": schedule.pp,
-            "vpp": schedule.vpp,
-            "microbatches": schedule.microbatches,
-        },
-    }
+    about = values(timeline.compiled.schedule, "schedule=name pp vpp microbatches")
+    shown = events(timeline, spans, bytes_per_stage, static)
+    content = {"traceEvents": shown, "displayTimeUnit": "ms", "otherData": about}
     write_whole(target, json.dumps(content, separators=(",", ":"), allow_nan=False))
     return target
 

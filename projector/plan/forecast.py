@@ -117,16 +117,11 @@ def forecast(run: Run, ranges: Ranges, *, seed: int = 0) -> Forecast:
             "restart: the run gets nowhere"
         )
     rng = np.random.default_rng(seed)
-    drawn = {
-        name: _draws(ends(each), rng.standard_normal(_DRAWS)) for name, each in ranges.items() if name not in _IN_STEP
-    }
+    drawn = {name: _draws(ends(each), rng.standard_normal(_DRAWS)) for name, each in ranges.items()
+             if name not in _IN_STEP}  # fmt: skip
     all_draws = figures(run, drawn)
-    return Forecast(
-        middle=middle,
-        low=_quantile(all_draws, goodput.TAIL),
-        high=_quantile(all_draws, 1.0 - goodput.TAIL),
-        moved=_moved(run, ranges, values, middle),
-    )
+    low, high = (_quantile(all_draws, at) for at in (goodput.TAIL, 1.0 - goodput.TAIL))
+    return Forecast(middle=middle, low=low, high=high, moved=_moved(run, ranges, values, middle))
 
 
 def _draws(of: Sequence[float], normal: np.ndarray) -> np.ndarray:

@@ -88,16 +88,10 @@ def simulate(total: float, work: float, save: float, restart: float, mean: float
         done = np.cumsum(whole, axis=1)
         last = np.minimum((done < parts).sum(axis=1), draws - 1)  # the gap in which the run ends
         at = np.arange(len(gaps))
-        before = done[at, last] - whole[at, last]
-        walls.append(
-            np.cumsum(gaps, axis=1)[at, last] - gaps[at, last] + late[at, last] + (parts - before) * (work + save)
-        )
+        rest = (parts - done[at, last] + whole[at, last]) * (work + save)
+        walls.append(np.cumsum(gaps, axis=1)[at, last] - gaps[at, last] + late[at, last] + rest)
         failures.append(last)
     goodput = parts * work / np.concatenate(walls)
-    return Simulated(
-        runs=runs,
-        goodput=float(goodput.mean()),
-        low=float(np.quantile(goodput, TAIL)),
-        high=float(np.quantile(goodput, 1.0 - TAIL)),
-        failures=float(np.concatenate(failures).mean()),
-    )
+    low, high = (float(end) for end in np.quantile(goodput, (TAIL, 1.0 - TAIL)))
+    mean = float(np.concatenate(failures).mean())
+    return Simulated(runs=runs, goodput=float(goodput.mean()), low=low, high=high, failures=mean)

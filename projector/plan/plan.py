@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from projector.dataclass import dataclass
@@ -55,12 +55,17 @@ def plan(
 
     Raises what :func:`projector.projection.project` does, and :class:`Unsupported` for a run that failures stop.
     """
-    known = known or Knowledge()
+    rests_on = known or Knowledge()
+
+    def forecast_of(made: Projection, **further: Parameter) -> tuple[Ranges, Forecast]:
+        inputs = {"step_seconds": step_range(made, rests_on, assumed), **ranges, **further}
+        work, watts = made.resolved.workload, cluster.gpu.tdp_watts
+        run = Run(tokens=tokens, tokens_per_step=work.tokens_per_step, gpus=work.gpus, watts=watts)
+        return inputs, forecast(run, inputs, seed=seed)
+
     projection = project(load, cluster, settings=settings, published=published)
     chip = _slowest_chip(load, cluster, settings, projection) if grow else None
-    further: Mapping[str, Parameter] = {"slowest_chip": chip} if chip else {}
-    inputs = {"step_seconds": step_range(projection, known, assumed), **ranges, **further}
-    whole_run = forecast(_run(projection, cluster, tokens), inputs, seed=seed)
+    inputs, whole_run = forecast_of(projection, **({"slowest_chip": chip} if chip else {}))
     middle = whole_run.middle
     simulated = simulate(
         middle.days * DAY * middle.goodput / inputs["run_over_steps"],
@@ -71,12 +76,15 @@ def plan(
         seed=seed,
         runs=_RUNS,
     )
-    first = Size(
-        gpus=load.gpus, slowest=slowest(efficiency_of(cluster.gpu), load.gpus), made=projection, forecast=whole_run
-    )
-    rest = _sizes(load, cluster, settings, tokens, ranges, assumed, seed, known) if grow else ()
+    slow = slowest(efficiency_of(cluster.gpu), load.gpus)
+    sizes = [Size(gpus=load.gpus, slowest=slow, made=projection, forecast=whole_run)]
+    for size in _grown(load, cluster, settings) if grow else ():
+        try:
+            sizes.append(replace(size, forecast=forecast_of(size.made)[1]) if size.made else size)
+        except Unsupported as error:
+            sizes.append(replace(size, refused=str(error)))
     return Plan(
-        tokens=tokens, made=projection, ranges=inputs, forecast=whole_run, simulated=simulated, sizes=(first, *rest)
+        tokens=tokens, made=projection, ranges=inputs, forecast=whole_run, simulated=simulated, sizes=tuple(sizes)
     )
 
 
@@ -86,32 +94,6 @@ def step_range(projection: Projection, known: Knowledge, assumed: Sequence[str])
     factor = step.middle / projection.step_seconds
     source = f"projected × {factor:.3f}, {100 * step.level:.0f} % interval; {step.rests_on}"
     return Parameter(step.middle, "derived", source, step.low, step.high, "s")
-
-
-def _run(projection: Projection, cluster: Cluster, tokens: float) -> Run:
-    load = projection.resolved.workload
-    return Run(tokens=tokens, tokens_per_step=load.tokens_per_step, gpus=load.gpus, watts=cluster.gpu.tdp_watts)
-
-
-def _sizes(
-    load: Workload,
-    cluster: Cluster,
-    settings: Settings,
-    tokens: float,
-    ranges: Ranges,
-    assumed: Sequence[str],
-    seed: int,
-    known: Knowledge,
-) -> Iterator[Size]:
-    for size in _grown(load, cluster, settings):
-        if size.made is None:
-            yield size
-            continue
-        try:
-            inputs = {"step_seconds": step_range(size.made, known, assumed), **ranges}
-            yield replace(size, forecast=forecast(_run(size.made, cluster, tokens), inputs, seed=seed))
-        except Unsupported as error:
-            yield replace(size, refused=str(error))
 
 
 # The same run on more GPUs: more replicas, the same batch as long as every replica has a micro-batch to train on.
@@ -158,11 +140,11 @@ def _slowest_chip(load: Workload, cluster: Cluster, settings: Settings, projecti
     if spread is None or spread.low is None or spread.high is None:
         return None
     seconds = projection.step_seconds
-    low, high = (_step(load, cluster, settings, known, end) / seconds for end in (spread.low, spread.high))
-    return Parameter(1.0, "derived", f"{_SPREAD} {spread.low:g} to {spread.high:g}: {spread.source}", low, high)
 
+    def times(end: float) -> float:
+        other = Parameter(end, "assumed", "an end of its range")
+        changed = Efficiency(gpu=known.gpu, parameters={**known.parameters, _SPREAD: other})
+        return project(load, cluster, efficiency=changed, settings=settings).step_seconds / seconds
 
-def _step(load: Workload, cluster: Cluster, settings: Settings, known: Efficiency, spread: float) -> float:
-    other = Parameter(spread, "assumed", "an end of its range")
-    changed = Efficiency(gpu=known.gpu, parameters={**known.parameters, _SPREAD: other})
-    return project(load, cluster, efficiency=changed, settings=settings).step_seconds
+    source = f"{_SPREAD} {spread.low:g} to {spread.high:g}: {spread.source}"
+    return Parameter(1.0, "derived", source, times(spread.low), times(spread.high))

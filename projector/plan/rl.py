@@ -86,11 +86,8 @@ def rl_step(
     of the answers. ``reference``: a frozen model judges the answers, too; ``critic``: so does a value model of the same
     size (PPO), which then learns from them, in turn. Raises :class:`InputError` as :func:`projector.projection.project`."""
     length, batch = rollout.prompt + rollout.response, rollout.answers // updates
-    projection = project(
-        replace(workload, recipe=replace(workload.recipe, global_batch_size=batch, seq_length=length)),
-        cluster,
-        settings=settings,
-    )
+    recipe = replace(workload.recipe, global_batch_size=batch, seq_length=length)
+    projection = project(replace(workload, recipe=recipe), cluster, settings=settings)
     passes = updates * forward_seconds(projection)
     parts = {
         "generation": rollout.seconds,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -57,19 +57,17 @@ def about(
 
 
 def recipe_field(help: str, affects: str, kind: str = "", *, default: Any = None, **told: Any) -> Any:
-    """Returns a dataclass field that may be left out, with what :func:`about` takes."""
+    """Returns a dataclass field with what :func:`about` takes; without a default (``MISSING``) it must be stated."""
     return dataclasses.field(default=default, metadata=about(help, affects, kind, **told))
 
 
 @cache
 def about_of(kind: Any) -> Mapping[str, About]:
     """Returns what the fields of a dataclass declare, in their order; an empty declaration for a field without one."""
-    return MappingProxyType(dict(_declared(kind)))
-
-
-def _declared(kind: Any) -> Iterator[tuple[str, About]]:
+    declared: dict[str, About] = {}
     for field in dataclasses.fields(kind):
         about_field: About = field.metadata.get(_KEY, About())
         names = {framework: tuple(field.name if name == SAME else name for name in given)
                  for framework, given in about_field.names.items()}  # fmt: skip
-        yield field.name, dataclasses.replace(about_field, names=names)
+        declared[field.name] = dataclasses.replace(about_field, names=names)
+    return MappingProxyType(declared)

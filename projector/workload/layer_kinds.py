@@ -8,27 +8,17 @@ megatron/core/models/hybrid/hybrid_layer_allocation.py).
 from __future__ import annotations
 
 from dataclasses import field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from projector.dataclass import dataclass
 from projector.memo import HashedOnce
 from projector.workload.field_facts import about
-from projector.workload.sparse import BlockAttention, CompressedAttention
+from projector.workload.sparse import BlockAttention, CompressedAttention, FullAttention, LayerPart
 from projector.workload.towers import Encoder, Vision
 
 
-class _Part:
-    """A mixer or an MLP, by default with the model's sizes or its own alone."""
-
-    __slots__ = ()
-
-    def differs(self) -> dict[str, object]:
-        """Returns the fields of the model that have other values in this layer."""
-        return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
+class Attention(LayerPart):
     """Softmax attention. ``window``: tokens seen (None: all); ``latent``: multi-head latent attention or not (None: where
     the model has its sizes); ``reuses_kv``: keys and values are those of an earlier layer (cross-layer attention,
     arXiv:2405.12981). The other fields say where this layer differs from its model."""
@@ -42,46 +32,41 @@ class Attention:
     attention_sinks: bool | None = None
     attention_k_eq_v: bool | None = None
 
+    restates: ClassVar[tuple[str, ...]] = (*FullAttention.restates, "attention_sinks")
+
     @property
     def name(self) -> str:
         if self.reuses_kv:
             return "shared_kv"
         return "attention" if not self.latent else "latent_attention"
 
-    def differs(self) -> dict[str, object]:
-        """Returns the fields of the model that have other values in this layer."""
-        names = ("num_attention_heads", "num_query_groups", "kv_channels", "attention_sinks", "attention_k_eq_v")
-        changed = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return changed | ({"mla": None} if self.latent is False else {})
-
-
-_DENSE_FIELDS = ("ffn_hidden_size", "sparse_activation")
+    def differs(self) -> dict[str, Any]:
+        return LayerPart.differs(self) | ({"mla": None} if self.latent is False else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dense:
+class Dense(LayerPart):
     """A dense MLP, of the model's width or its own."""
 
     ffn_hidden_size: int | None = None
     sparse_activation: bool | None = None
 
+    restates: ClassVar[tuple[str, ...]] = ("ffn_hidden_size", "sparse_activation")
+
     @property
     def name(self) -> str:
         return "sparse" if self.sparse_activation else "dense"
 
-    def differs(self) -> dict[str, object]:
-        return {name: value for name in _DENSE_FIELDS if (value := getattr(self, name)) is not None}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experts(_Part):
+class Experts(LayerPart):
     """The model's routed and shared experts."""
 
     name: ClassVar[str] = "moe"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mamba1(_Part):
+class Mamba1(LayerPart):
     """Selective scan (arXiv:2312.00752). ``inner``: channels; ``norms`` of steps, B and C (Jamba, arXiv:2403.19887)."""
 
     inner: int
@@ -101,7 +86,7 @@ class Mamba1(_Part):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mamba2(_Part):
+class Mamba2(LayerPart):
     """Chunked state-space duality (arXiv:2405.21060), as Megatron-LM's mixer core/ssm/mamba_mixer.py."""
 
     mamba_num_heads: int
@@ -133,7 +118,7 @@ class Mamba2(_Part):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatedDeltaNet(_Part):
+class GatedDeltaNet(LayerPart):
     """Gated delta rule (arXiv:2412.06464), Megatron-LM core/ssm/gated_delta_net; names are its arguments."""
 
     linear_num_key_heads: int
@@ -163,7 +148,7 @@ class GatedDeltaNet(_Part):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KimiDelta(_Part):
+class KimiDelta(LayerPart):
     """Kimi Delta Attention (arXiv:2510.26692): a decay of every channel. ``gate_rank``: of the output gate (None: full);
     ``head_dim``: width of a key, ``value_dim``: of a value and rank of the decay (None: as keys); ``num_key_heads`` (None:
     as many as of values); ``fused``: one projection of the layer's input, not one each."""
@@ -204,7 +189,7 @@ class KimiDelta(_Part):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lightning(_Part):
+class Lightning(LayerPart):
     """Lightning attention (arXiv:2501.08313): linear attention with a fixed decay of each head and an output gate."""
 
     num_heads: int
@@ -222,7 +207,7 @@ class Lightning(_Part):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShortConvolution(_Part):
+class ShortConvolution(LayerPart):
     """Gated short convolution (LFM2; transformers models/lfm2): two gates around a depthwise convolution."""
 
     conv_width: int = 3
@@ -256,7 +241,7 @@ class SharedBlocks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedBlock(_Part):
+class SharedBlock(LayerPart):
     """One use of shared block number ``block`` before a Mamba-2 mixer."""
 
     mamba: Mamba2

@@ -11,40 +11,27 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-MIXERS: Mapping[str, str] = MappingProxyType(
-    {
-        "*": "attention",
-        "+": "latent attention",
-        "B": "attention to chosen blocks",
-        "M": "Mamba-2",
-        "S": "Mamba-1 (selective scan)",
-        "P": "attention beside Mamba-2",
-        "Z": "a shared block before Mamba-2",
-        "G": "gated delta net",
-        "K": "Kimi Delta Attention",
-        "L": "lightning attention",
-        "C": "short convolution",
-    }
-)
+_MIXERS: Mapping[str, tuple[str, str]] = {  # in words, and the field of a model that holds its sizes
+    "*": ("attention", ""),
+    "+": ("latent attention", "mla"),
+    "B": ("attention to chosen blocks", "block_attention"),
+    "M": ("Mamba-2", "mamba"),
+    "S": ("Mamba-1 (selective scan)", "mamba1"),
+    "P": ("attention beside Mamba-2", "mamba"),
+    "Z": ("a shared block before Mamba-2", "shared_blocks"),
+    "G": ("gated delta net", "gdn"),
+    "K": ("Kimi Delta Attention", "kda"),
+    "L": ("lightning attention", "lightning"),
+    "C": ("short convolution", "short_convolution"),
+}
+MIXERS: Mapping[str, str] = MappingProxyType({letter: words for letter, (words, _) in _MIXERS.items()})
 """Letters of mixers, in words."""
-SIZES: Mapping[str, str] = MappingProxyType(
-    {
-        "+": "mla",
-        "E": "moe",
-        "M": "mamba",
-        "S": "mamba1",
-        "P": "mamba",
-        "G": "gdn",
-        "K": "kda",
-        "L": "lightning",
-        "C": "short_convolution",
-        "Z": "shared_blocks",
-        "B": "block_attention",
-    }
-)
-"""Field of a model that holds the sizes of what a letter means."""
 MLPS: Mapping[str, str] = MappingProxyType({"-": "MLP", "E": "experts"})
 """Letters of layers that are an MLP alone."""
+SIZES: Mapping[str, str] = MappingProxyType(
+    {each: field for each, (_, field) in _MIXERS.items() if field} | {"E": "moe"}
+)
+"""Field of a model that holds the sizes of what a letter means."""
 
 _REPEAT = re.compile(r"\(([^()]*)\)(\d{1,4})")
 
@@ -64,15 +51,12 @@ def misread(text: str, known: Mapping[str, str], layers: int) -> str:
     unknown = sorted(set(letters) - set(known))
     if unknown:
         words = ", ".join(f"{letter} ({what})" for letter, what in known.items())
-        return f"letters of layers: {words}; not {' '.join(unknown)}{_nearest_hint(unknown, known)}"
+        near = [letter.swapcase() for letter in unknown if letter.swapcase() in known]
+        hint = f"; nearest: {' '.join(near)}" if near else ""
+        return f"letters of layers: {words}; not {' '.join(unknown)}{hint}"
     if not letters:
         return "a letter a layer"
     return "" if len(letters) == layers else f"one letter a layer: {layers} of them, not {len(letters)}"
-
-
-def _nearest_hint(unknown: list[str], known: Mapping[str, str]) -> str:
-    near = [letter.swapcase() for letter in unknown if letter.swapcase() in known]
-    return f"; nearest: {' '.join(near)}" if near else ""
 
 
 def stages(text: str) -> tuple[int, ...]:

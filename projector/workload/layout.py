@@ -8,10 +8,12 @@ begins.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 from operator import attrgetter
+from typing import Any
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
@@ -190,41 +192,33 @@ def _stages(layout: str) -> tuple[tuple[str, ...], str]:
     """Returns the stages of a layout string (or of a list of lists written as text), and what is wrong with it."""
     text = layout.strip()
     try:
-        return parse_layout(_literal(text) if text.startswith("[") else text), ""
+        parts: Any = ast.literal_eval(text) if text.startswith("[") else text
+        if parts is not text and not all(isinstance(stage, (list, tuple, str)) for stage in parts):
+            raise ValueError("a list of one list of parts per stage is expected")
+        return parse_layout(parts), ""
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         return (), str(error)
 
 
-def _literal(text: str) -> Sequence[Sequence[str]]:
-    value = ast.literal_eval(text)
-    if isinstance(value, list) and all(isinstance(stage, (list, tuple, str)) for stage in value):
-        return value
-    raise ValueError("a list of one list of parts per stage is expected")
-
-
 def _from_layout(model: Model, recipe: Recipe, layout: str) -> tuple[tuple[Chunk, ...], list[_Mistake]]:
-    key = "pipeline_model_parallel_layout"
     stages, mistake = _stages(layout)
-    mistakes: list[_Mistake] = [(key, layout, mistake)] if mistake else _layout_mistakes(model, recipe, layout, stages)
+    wrong = [mistake] if mistake else _layout_mistakes(model, recipe, stages)
+    mistakes: list[_Mistake] = [("pipeline_model_parallel_layout", layout, expected) for expected in wrong]
     return ((), mistakes) if mistakes else (_of_parts(stages, recipe.pp), [])
 
 
-def _layout_mistakes(model: Model, recipe: Recipe, layout: str, stages: tuple[str, ...]) -> list[_Mistake]:
-    key = "pipeline_model_parallel_layout"
+def _layout_mistakes(model: Model, recipe: Recipe, stages: tuple[str, ...]) -> list[str]:
     whole = "".join(stages)
     expected = {"E": 1, "t": model.num_layers, "m": model.mtp_num_layers, "L": 1}
     words = {"E": "embedding E", "t": "decoder layers t", "m": "MTP layers m", "L": "loss L"}
-    mistakes: list[_Mistake] = [
-        (key, layout, f"{count} × {words[part]}, not {whole.count(part)}")
-        for part, count in expected.items()
-        if whole.count(part) != count
-    ]
+    counts = {part: (whole.count(part), count) for part, count in expected.items()}
+    mistakes = [f"{most} × {words[part]}, not {found}" for part, (found, most) in counts.items() if found != most]
     if len(stages) % recipe.pp:
-        mistakes.append((key, layout, f"a multiple of pp = {recipe.pp} stages, not {len(stages)}"))
+        mistakes.append(f"a multiple of pp = {recipe.pp} stages, not {len(stages)}")
     elif recipe.vpp != 1 and len(stages) != recipe.pp * recipe.vpp:
-        mistakes.append((key, layout, f"pp · vpp = {recipe.pp * recipe.vpp} stages, not {len(stages)}"))
+        mistakes.append(f"pp · vpp = {recipe.pp * recipe.vpp} stages, not {len(stages)}")
     if not mistakes and (whole[0] != "E" or whole[-1] != "L" or ("t" in whole[whole.find("m") :] and "m" in whole)):
-        mistakes.append((key, layout, "the embedding first, then decoder layers, MTP layers and the loss last"))
+        mistakes.append("the embedding first, then decoder layers, MTP layers and the loss last")
     return mistakes
 
 
@@ -236,6 +230,8 @@ def _layout_mistakes(model: Model, recipe: Recipe, layout: str, stages: tuple[st
 # and how the list-of-lists form calls it.
 PARTS = {"E": "embedding", "t": "decoder", "m": "mtp", "L": "loss"}
 _LETTERS = {word: letter for letter, word in PARTS.items()}
+#: A group without groups inside, repeated or not, or a symbol that is repeated.
+_REPEATED = re.compile(r"(?:\(([EtmL|]*)\)(?:\*(\d{1,6}))?|([EtmL|])\*(\d{1,6}))(?![*\d])")
 _LONGEST = 100_000  # symbols: a bound on nonsense, 10 times the layers of the deepest model times its stages
 
 
@@ -261,45 +257,20 @@ def parse_layout(layout: str | Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 
 def expand_layout(text: str) -> str:
-    """Returns ``text`` with all repetitions written out. Raises ValueError with what is wrong."""
-    expanded, rest = _sequence(text.replace(",", "").replace(" ", ""), 0)
-    if rest:
-        raise ValueError(f"unexpected {rest[0]!r}")
-    return expanded
+    """Returns ``text`` with all repetitions written out, the innermost first. Raises ValueError with what is wrong."""
+    text, room = text.replace(",", "").replace(" ", ""), _LONGEST
 
-
-def _sequence(text: str, depth: int) -> tuple[str, str]:
-    """Returns the symbols and groups up to the closing parenthesis of this level written out, and the rest of the text."""
-    expanded = ""
-    while text and text[0] != ")":
-        item, text = _item(text, depth)
-        times, text = _times(text)
-        if len(expanded) + len(item) * times > _LONGEST:
+    def written(repeated: re.Match[str]) -> str:
+        nonlocal room
+        symbols, times = repeated[1] or repeated[3] or "", int(repeated[2] or repeated[4] or 1)
+        room -= len(symbols) * times
+        if room < 0:
             raise ValueError(f"more than {_LONGEST} parts")
-        expanded += item * times
-    return expanded, text
+        return symbols * times
 
-
-def _item(text: str, depth: int) -> tuple[str, str]:
-    symbol = text[0]
-    if symbol == "(":
-        if depth > 8:
-            raise ValueError("parentheses nested too deep")
-        inner, rest = _sequence(text[1:], depth + 1)
-        if not rest:
-            raise ValueError("a parenthesis is not closed")
-        return inner, rest[1:]
-    if symbol == "|" or symbol in PARTS:
-        return symbol, text[1:]
-    raise ValueError(f"unexpected {symbol!r}; known: E, t, m, L, |, (…)*n")
-
-
-def _times(text: str) -> tuple[int, str]:
-    if not text.startswith("*"):
-        return 1, text
-    digits = 1
-    while digits < len(text) and text[digits] in "0123456789":
-        digits += 1
-    if not 2 <= digits <= 7:
-        raise ValueError("a number of at most six digits is missing after '*'")
-    return int(text[1:digits]), text[digits:]
+    while (expanded := _REPEATED.sub(written, text)) != text:
+        text = expanded
+    if left := re.search(r"[^EtmL|]", text):
+        reasons = {"(": "a parenthesis is not closed", "*": "a number of at most six digits is missing after '*'"}
+        raise ValueError(reasons.get(left[0], f"unexpected {left[0]!r}; known: E, t, m, L, |, (…)*n"))
+    return text

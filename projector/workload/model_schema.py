@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from projector.errors import Problem
-from projector.workload.layer_pattern import expand as expand_letters
-from projector.workload.layer_pattern import expand as expand_pattern
+from projector.workload import moe_layer_freq
+from projector.workload.layer_pattern import expand
 from projector.workload.model import Model
-from projector.workload.moe_layer_freq import expand, numbers
+from projector.workload.moe_layer_freq import numbers
 from projector.workload.structure import parse_dataclass
 from projector.workload.value_checks import LIMITS, range_problems, unreported, word_problems
 
@@ -35,39 +35,33 @@ def merge(base: Mapping[str, object], changes: Mapping[str, object]) -> dict[str
     for key, change in changes.items():
         old = merged.get(key)
         merged[key] = {**old, **change} if isinstance(old, Mapping) and isinstance(change, Mapping) else change
-    moe, layers = merged.get("moe"), merged.get("num_layers")
-    changed_moe = changes.get("moe")
-    stated = isinstance(changed_moe, Mapping) and "moe_layer_freq" in changed_moe
-    if isinstance(moe, Mapping) and not stated and isinstance(layers, int) and not isinstance(layers, bool):
-        freq = moe.get("moe_layer_freq")
-        if isinstance(freq, (list, tuple)) and freq and 0 < layers <= LIMITS["num_layers"]:
-            merged["moe"] = {**moe, "moe_layer_freq": _refit(list(freq), layers)}
-    _refit_ratios(merged, changes)
-    _refit_mixers(merged, changes)
+    layers = merged.get("num_layers")
+    if type(layers) is int and 0 < layers <= LIMITS["num_layers"]:
+        _refit_layers(merged, changes, layers)
     return merged
 
 
-def _refit_mixers(merged: dict[str, object], changes: Mapping[str, object]) -> None:
-    """Fits the letters of mixers to a new layer count: the first of them, or the last again and again."""
-    text, layers = merged.get("mixer_pattern"), changes.get("num_layers")
-    if "mixer_pattern" in changes or not isinstance(text, str) or not text or type(layers) is not int:
-        return
-    if 0 < layers <= LIMITS["num_layers"]:
-        merged["mixer_pattern"] = "".join(str(each) for each in _refit(list(expand_letters(text)), layers))
+def _refit_layers(merged: dict[str, object], changes: Mapping[str, object], layers: int) -> None:
+    """Fits what has an entry for each layer to their number where ``changes`` do not state it: the first entries, or the
+    last again and again; of ratios of compressed attention the last is that of prediction depths."""
 
+    def stated(part: str, field: str) -> bool:
+        change = changes.get(part)
+        return isinstance(change, Mapping) and field in change
 
-def _refit_ratios(merged: dict[str, object], changes: Mapping[str, object]) -> None:
-    """Fits ratios of compressed attention to a new layer count: the first ones, and the last, of prediction depths."""
-    compressed, layers, change = merged.get("compressed"), changes.get("num_layers"), changes.get("compressed")
-    if not isinstance(compressed, Mapping) or type(layers) is not int or not 0 < layers <= LIMITS["num_layers"]:
+    moe, compressed, text = merged.get("moe"), merged.get("compressed"), merged.get("mixer_pattern")
+    freq = moe.get("moe_layer_freq") if isinstance(moe, Mapping) else None
+    if isinstance(moe, Mapping) and isinstance(freq, list | tuple) and freq and not stated("moe", "moe_layer_freq"):
+        merged["moe"] = {**moe, "moe_layer_freq": _refit(list(freq), layers)}
+    if "num_layers" not in changes:
         return
-    ratios = numbers(compressed.get("compress_ratios"), LIMITS["num_layers"])
-    stated = isinstance(change, Mapping) and "compress_ratios" in change
-    if not stated and isinstance(ratios, (list, tuple)) and ratios:
-        merged["compressed"] = {
-            **compressed,
-            "compress_ratios": [*_refit(list(ratios[:-1] or ratios), layers), ratios[-1]],
-        }
+    if isinstance(compressed, Mapping) and not stated("compressed", "compress_ratios"):
+        ratios = numbers(compressed.get("compress_ratios"), LIMITS["num_layers"])
+        if isinstance(ratios, list | tuple) and ratios:
+            fitted = [*_refit(list(ratios[:-1] or ratios), layers), ratios[-1]]
+            merged["compressed"] = {**compressed, "compress_ratios": fitted}
+    if "mixer_pattern" not in changes and isinstance(text, str) and text:
+        merged["mixer_pattern"] = "".join(map(str, _refit(list(expand(text)), layers)))
 
 
 def _with_derived(mapping: Mapping[str, object], where: str, prefix: str) -> tuple[dict[str, object], list[Problem]]:
@@ -79,9 +73,12 @@ def _with_derived(mapping: Mapping[str, object], where: str, prefix: str) -> tup
         given["num_query_groups"] = heads
     if "kv_channels" not in given and type(heads) is int and type(hidden) is int and heads > 0:
         given["kv_channels"] = hidden // heads
-    pattern = given.get("hybrid_layer_pattern")
-    if isinstance(pattern, str):
-        given |= _from_pattern(pattern, given)
+    pattern, moe = given.get("hybrid_layer_pattern"), given.get("moe")
+    if isinstance(pattern, str):  # says how many layers there are, and which have experts
+        letters = expand(pattern)
+        given.setdefault("num_layers", len(letters))
+        if isinstance(moe, Mapping) and given["num_layers"] == len(letters):
+            given["moe"] = {**moe, "moe_layer_freq": [int(letter == "E") for letter in letters]}
     moe, layers = given.get("moe"), given.get("num_layers")
     per_layer = given.get("per_layer")
     if isinstance(per_layer, Mapping):
@@ -95,21 +92,11 @@ def _with_derived(mapping: Mapping[str, object], where: str, prefix: str) -> tup
         return given, []
     if layers > LIMITS["num_layers"]:  # reported as out of range: nothing is built for each of them
         return {**given, "moe": {**moe, "moe_layer_freq": []}}, []
-    freq, expected = expand(moe.get("moe_layer_freq", 1), layers)
+    freq, expected = moe_layer_freq.expand(moe.get("moe_layer_freq", 1), layers)
     if expected:
         problem = Problem(where, f"{prefix}moe.moe_layer_freq", moe.get("moe_layer_freq"), expected)
         return {**given, "moe": {**moe, "moe_layer_freq": []}}, [problem]
     return {**given, "moe": {**moe, "moe_layer_freq": list(freq)}}, []
-
-
-def _from_pattern(pattern: str, given: Mapping[str, object]) -> dict[str, object]:
-    """Returns the fields that follow from letters of layers: how many layers, and which have experts."""
-    letters = expand_pattern(pattern)
-    derived: dict[str, object] = {} if "num_layers" in given else {"num_layers": len(letters)}
-    moe = given.get("moe")
-    if isinstance(moe, Mapping) and given.get("num_layers", len(letters)) == len(letters):
-        derived["moe"] = {**moe, "moe_layer_freq": [int(letter == "E") for letter in letters]}
-    return derived
 
 
 def _refit(freq: list[object], layers: int) -> list[object]:

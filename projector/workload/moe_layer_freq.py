@@ -49,15 +49,11 @@ def _fold(node: ast.expr, longest: int) -> int | list[int]:
         if all(isinstance(item, int) for item in items):
             return items  # type: ignore[return-value]
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult)):
-        return _combine(_fold(node.left, longest), _fold(node.right, longest), isinstance(node.op, ast.Mult), longest)
-    raise ValueError("not a pattern of layers")
-
-
-def _combine(left: int | list[int], right: int | list[int], times: bool, longest: int) -> int | list[int]:
-    if times and isinstance(left, int) and isinstance(right, list):
-        left, right = right, left
-    if times and isinstance(left, list) and isinstance(right, int) and 0 <= right * len(left) <= longest:
-        return left * right
-    if not times and isinstance(left, list) and isinstance(right, list) and len(left) + len(right) <= longest:
-        return left + right
+        left, right = _fold(node.left, longest), _fold(node.right, longest)
+        if isinstance(node.op, ast.Mult):
+            left, right = (right, left) if isinstance(left, int) else (left, right)
+            if isinstance(left, list) and isinstance(right, int) and 0 <= right * len(left) <= longest:
+                return left * right
+        elif isinstance(left, list) and isinstance(right, list) and len(left) + len(right) <= longest:
+            return left + right
     raise ValueError("not a pattern of layers")

@@ -154,11 +154,9 @@ def _mixer(model: Model, kind: LayerKind) -> int:
         return kind.mixer.shared(*sizes) + kind.mixer.own(*sizes)
     if not isinstance(kind.mixer, Attention):
         return kind.mixer.parameters(model.hidden_size)
-    return (
-        _mla(model)
-        if model.mla is not None
-        else _attention(model, reuses_kv=kind.mixer.reuses_kv and not model.num_kv_shared_layers)
-    )
+    if model.mla is not None:
+        return _mla(model)
+    return _attention(model, reuses_kv=kind.mixer.reuses_kv and not model.num_kv_shared_layers)
 
 
 def _hyper(model: Model) -> int:

@@ -13,12 +13,12 @@ MaxText, NeMo and DeepSpeed: those of their loaders; XLA: openxla/xla xla/xla.pr
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import MISSING
 from math import lcm
 
 from projector.dataclass import dataclass
 from projector.workload import fast_domain as domains
-from projector.workload.field_facts import SAME, about, recipe_field
+from projector.workload.field_facts import SAME, recipe_field
 from projector.workload.lora import LoRA
 from projector.workload.optimizers import OPTIMIZERS
 
@@ -39,26 +39,18 @@ _ALL = "layer schedule step memory"
 class Recipe:
     """One training configuration. Sizes of parallel groups default to 1; switches default to ``None`` (not stated)."""
 
-    micro_batch_size: int = field(
-        metadata=about(
-            "samples of one forward pass on a data-parallel rank", _ALL, "batch", unit="samples", essential=True,
-            also="mbs", megatron=SAME, deepspeed="train_micro_batch_size_per_gpu", forks="batch_size", nemo=SAME,
-        )
-    )  # fmt: skip
-    global_batch_size: int = field(
-        metadata=about(
-            "samples of one optimizer step over all ranks", "schedule step memory", "batch", unit="samples",
-            most=100_000_000, essential=True, also="gbs", megatron=SAME, deepspeed="train_batch_size", nemo=SAME,
-        )
-    )  # fmt: skip
-    seq_length: int = field(
-        metadata=about(
-            "tokens of a sample", "layer step memory", "batch", unit="tokens", most=100_000_000, essential=True,
-            also="seq", megatron=SAME, forks="sequence_length", nemo="encoder_seq_length",
-            torchtitan="training.seq_len", maxtext="max_target_length",
-        )
-    )  # fmt: skip
     # fmt: off
+    micro_batch_size: int = recipe_field(
+        "samples of one forward pass on a data-parallel rank", _ALL, "batch", default=MISSING, unit="samples",
+        essential=True, also="mbs", megatron=SAME, deepspeed="train_micro_batch_size_per_gpu", forks="batch_size",
+        nemo=SAME)
+    global_batch_size: int = recipe_field(
+        "samples of one optimizer step over all ranks", "schedule step memory", "batch", default=MISSING, unit="samples",
+        most=100_000_000, essential=True, also="gbs", megatron=SAME, deepspeed="train_batch_size", nemo=SAME)
+    seq_length: int = recipe_field(
+        "tokens of a sample", "layer step memory", "batch", default=MISSING, unit="tokens", most=100_000_000,
+        essential=True, also="seq", megatron=SAME, forks="sequence_length", nemo="encoder_seq_length",
+        torchtitan="training.seq_len", maxtext="max_target_length")
     document_lengths: tuple[int, ...] | None = recipe_field(
         "tokens of every document packed into a sample; attention stays inside each", "layer step memory", "batch",
         unit="tokens", most=100_000_000)
@@ -234,9 +226,8 @@ class Recipe:
     muon_tp_mode: str | None = recipe_field(
         "how Muon treats matrices that tensor parallelism splits", "step", "optimizer",
         choices=("blockwise", "duplicated", "distributed"), megatron=SAME)
-    lora: LoRA | None = field(
-        default=None,
-        metadata=about("low-rank adapters on frozen weights: `dim` and `targets`", "layer step memory", "optimizer"))
+    lora: LoRA | None = recipe_field(
+        "low-rank adapters on frozen weights: `dim` and `targets`", "layer step memory", "optimizer")
     rlhf_type: str | None = recipe_field(
         "training on preferences: a sample is a chosen and a rejected sequence (DPO)", "layer schedule step memory",
         "batch", choices=("dpo",), megatron=SAME)

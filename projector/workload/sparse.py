@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import field, fields
+from dataclasses import field
+from typing import Any, ClassVar
 
 from projector.dataclass import dataclass
 from projector.workload.field_facts import about
+
+
+class LayerPart:
+    """The base of mixers and MLPs: with the model's sizes, or its own in the fields of the model that it ``restates``."""
+
+    __slots__ = ()
+    restates: ClassVar[tuple[str, ...]] = ()
+
+    def differs(self) -> dict[str, Any]:
+        """Returns the fields of the model that have other values in this layer."""
+        return {name: value for name in self.restates if (value := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +41,7 @@ class Indexer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockAttention:
+class BlockAttention(LayerPart):
     """Attention to ``block_counts`` blocks of ``block_size`` keys that each query chooses, its own among them: MoBA
     (arXiv:2502.13189); with ``compressed`` also to pooled blocks and to a window of ``window_size``, each through a gate of
     every head: NSA (arXiv:2502.11089). Names are those of fla-org/flash-linear-attention fla/layers/nsa.py."""
@@ -43,9 +55,6 @@ class BlockAttention:
     def name(self) -> str:
         return "nsa" if self.compressed else "moba"
 
-    def differs(self) -> dict[str, object]:
-        return {}
-
     def parameters(self, hidden: int, heads: int) -> int:
         """Returns the parameters beyond those of grouped queries: three gates of every head."""
         return 3 * heads * hidden if self.compressed else 0
@@ -57,7 +66,7 @@ class BlockAttention:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullAttention:
+class FullAttention(LayerPart):
     """Sizes in which layers of full attention differ from those with a window (Gemma 4, Step-3.5, MiMo-V2); None: no
     difference. ``attention_k_eq_v``: values are the keys before their rotation, without a product of their own."""
 
@@ -66,8 +75,7 @@ class FullAttention:
     kv_channels: int | None = None
     attention_k_eq_v: bool | None = None
 
-    def differs(self) -> dict[str, int]:
-        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
+    restates: ClassVar[tuple[str, ...]] = ("num_attention_heads", "num_query_groups", "kv_channels", "attention_k_eq_v")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,12 +98,8 @@ class Compressed:
 
     @property
     def indexer(self) -> Indexer:
-        return Indexer(
-            index_n_heads=self.index_n_heads,
-            index_head_dim=self.index_head_dim,
-            index_topk=self.index_topk,
-            trained=self.trained,
-        )
+        names = ("index_n_heads", "index_head_dim", "index_topk", "trained")
+        return Indexer(**{name: getattr(self, name) for name in names})
 
     @property
     def chosen(self) -> int:
@@ -149,7 +153,7 @@ OVERLAPPING = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompressedAttention:
+class CompressedAttention(LayerPart):
     """The mixer of one layer with compressed attention; sizes are the model's."""
 
     ratio: int
@@ -157,6 +161,3 @@ class CompressedAttention:
     @property
     def name(self) -> str:
         return f"compressed{self.ratio}"
-
-    def differs(self) -> dict[str, object]:
-        return {}

@@ -21,22 +21,21 @@ def parse_dataclass(kind: type[T], mapping: object, where: str, prefix: str) -> 
     if not isinstance(mapping, Mapping):
         return None, [Problem(where, prefix.rstrip("."), mapping, f"a mapping of {kind.__name__} fields")]
     fields = hints(typing.cast(Any, kind))
-    problems, values = [], {}
+    problems, values = list[Problem](), dict[str, Any]()
     for key, value in mapping.items():
         if key not in fields:
-            problems.append(Problem(where, f"{prefix}{key}", value, _unknown(str(key), kind)))
-            continue
-        converted, expected = _convert(fields[key], value, where, f"{prefix}{key}.")
-        if isinstance(expected, list):
-            problems += expected
-        elif expected:
+            field = _fields_by_name(typing.cast(Any, kind)).get(str(key))
+            expected = f"the field {field}" if field else nearest(str(key), tuple(fields))
             problems.append(Problem(where, f"{prefix}{key}", value, expected))
-        values[key] = converted
-    problems += [
-        Problem(where, f"{prefix}{name}", "nothing", "a value: this field has no default")
-        for name in _required(typing.cast(Any, kind))
-        if name not in mapping
-    ]
+            continue
+        values[key], wrong = _convert(fields[key], value, where, f"{prefix}{key}.")
+        if isinstance(wrong, list):
+            problems += wrong
+        elif wrong:
+            problems.append(Problem(where, f"{prefix}{key}", value, wrong))
+    missing = [name for name in _required(typing.cast(Any, kind)) if name not in mapping]
+    expected = "a value: this field has no default"
+    problems += [Problem(where, f"{prefix}{name}", "nothing", expected) for name in missing]
     return (None if problems else kind(**values)), problems
 
 
@@ -62,20 +61,13 @@ def _convert(hint: Any, value: object, where: str, prefix: str) -> tuple[object,
     return None, WORDS[target] + (" or null" if optional else "")
 
 
-def _unknown(key: str, kind: type) -> str:
-    field = _fields_by_name(kind).get(key)
-    return f"the field {field}" if field else nearest(key, tuple(hints(typing.cast(Any, kind))))
-
-
 @cache
 def _fields_by_name(kind: Any) -> Mapping[str, str]:
     """Returns the field by each name that frameworks have for it; ``lora.dim`` is the field dim of the one in lora."""
     by_name: dict[str, str] = {}
     for field, about in about_of(kind).items():
-        inner: Any = next(
-            (part for part in typing.get_args(hints(kind)[field]) if dataclasses.is_dataclass(part)), None
-        )
-        if inner is not None:
+        parts: list[Any] = [part for part in typing.get_args(hints(kind)[field]) if dataclasses.is_dataclass(part)]
+        for inner in parts:
             by_name |= {name: f"{field}.{part}" for name, part in _fields_by_name(inner).items()}
         by_name |= dict.fromkeys((*(name for names in about.names.values() for name in names), *about.also), field)
     return by_name

@@ -71,15 +71,17 @@ def vocabulary(
     if vocab_size is not None:
         extra = 1 if kind in _NULL else 0
         return Vocabulary(vocab_size + extra, f"{kind}: vocab_size and one" if extra else "as stated")
-    for text in (tokenizer_model, vocab_file):
-        family = _family(text) if text else None
-        if family and not _settled_by_type(kind, text or ""):
-            return Vocabulary(family["size"], f"tokenizer {_short(text or '')}", added=family.get("added", 0))
-    for text in (tokenizer_model, vocab_file):
-        counted = _COUNTED.search(_tokenizer_name(text).lower()) if text else None
-        if counted and (text == vocab_file or not _settled_by_type(kind, text or "")):
+    files = [text for text in (tokenizer_model, vocab_file) if text]
+    for text in files:
+        family = _family(text)
+        if family and not _settled_by_type(kind, text):
+            return Vocabulary(family["size"], f"tokenizer {_short(text)}", added=family.get("added", 0))
+    for text in files:
+        folder, name = posixpath.split(text.rstrip("/"))  # the folder, where the name of the file says nothing
+        counted = _COUNTED.search((posixpath.basename(folder) if name.lower() in _ANY_FILE else name).lower())
+        if counted and (text == vocab_file or not _settled_by_type(kind, text)):
             size = int(counted[1]) * 1000 if counted[1] else int(counted[2])
-            return Vocabulary(size, f"tokenizer {_short(text or '')}, by its name")
+            return Vocabulary(size, f"tokenizer {_short(text)}, by its name")
     facts = _facts()["types"]
     file = vocab_file if kind == "GPT2BPETokenizer" and vocab_file and not _may_be_gpt2(vocab_file) else tokenizer_model
     if kind in facts and file and (file == vocab_file or _MORE.search(file)):
@@ -135,12 +137,6 @@ def _text(value: object) -> str | None:
 
 def _short(text: str) -> str:
     return text if len(text) <= 60 else "…" + text[-59:]
-
-
-def _tokenizer_name(file: str) -> str:
-    """Returns the name of a tokenizer's file, or of its folder where the file's name says nothing."""
-    folder, name = posixpath.split(file.rstrip("/"))
-    return posixpath.basename(folder) if name.lower() in _ANY_FILE else name
 
 
 def _settled_by_type(kind: str, text: str) -> bool:

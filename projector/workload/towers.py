@@ -90,11 +90,9 @@ class Vision:
 
     def sizes(self) -> dict[str, Any]:
         """Returns the fields of a model of its layers alone."""
+        same = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads")
         return {
-            "num_layers": self.num_layers,
-            "hidden_size": self.hidden_size,
-            "ffn_hidden_size": self.ffn_hidden_size,
-            "num_attention_heads": self.num_attention_heads,
+            **{name: getattr(self, name) for name in same},
             "num_query_groups": self.num_attention_heads,
             "kv_channels": self.hidden_size // self.num_attention_heads,
             "vocab_size": 0,

@@ -92,13 +92,8 @@ def known(workload: Workload) -> bool:
     model, recipe = getattr(workload, "model", None), getattr(workload, "recipe", None)
     if type(workload) is not Workload or type(model) is not Model or type(recipe) is not Recipe:
         return False
-    if (
-        type(workload.gpus) is not int
-        or type(workload.framework) is not str
-        or type(workload.framework_date) is not str
-    ):
-        return False
-    if not plain_sizes(recipe):
+    plain = (type(workload.gpus), type(workload.framework), type(workload.framework_date)) == (int, str, str)
+    if not plain or not plain_sizes(recipe):
         return False
     try:
         all_sound = all(key in _SOUND for key in _keys(workload))

@@ -95,14 +95,9 @@ def family_of(model: Model) -> str:
     same_width = re.compile(rf"\bhidden_size: *{model.hidden_size}\b")
     texts = {path: path.read_text(encoding="utf-8") for path in dict.fromkeys(_files().values())}
     every = [entry(name) for path, text in texts.items() if same_width.search(text) for name in _entries(path)]
-    families = {
-        each.model.family
-        for each in every
-        if not each.template
-        and _sizes(each.model) == _sizes(model)
-        and abs(count(each.model).main / count(model).main - 1.0) < _PADDING
-        and abs(each.model.vocab_size / model.vocab_size - 1.0) < _PADDING
-    }
+    same = [each.model for each in every if not each.template and _sizes(each.model) == _sizes(model)]
+    same = [each for each in same if abs(count(each).main / count(model).main - 1.0) < _PADDING]
+    families = {each.family for each in same if abs(each.vocab_size / model.vocab_size - 1.0) < _PADDING}
     return families.pop() if len(families) == 1 else model.family
 
 
@@ -225,9 +220,8 @@ def _join(words: Sequence[str]) -> str:
     """Returns words run together, but with two numbers apart: ``llama 3 8b`` is not ``llama 38b``."""
     joined = ""
     for word in words:
-        joined += (
-            "_" + word if joined[-1:].isalnum() and re.search(r"\d[bmt]?$", joined) and word[0].isdigit() else word
-        )
+        apart = word[0].isdigit() and re.search(r"\d[bmt]?$", joined) is not None
+        joined += f"_{word}" if apart else word
     return joined
 
 

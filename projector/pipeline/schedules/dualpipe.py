@@ -31,12 +31,7 @@ def _towards(far: int, each: int, order: Parts) -> tuple[Action, ...]:
 
 
 GENERATOR = Generator(
-    name="dualpipe",
-    build=build,
-    chunks=1,
-    split=True,
-    aliases=("dual-pipe", "bidirectional"),
-    source="DeepSeek-V3 technical report, arXiv 2412.19437, section 3.2.1; deepseek-ai/DualPipe@3da1bbe dualpipe.py",
-    multiples={"pp": 2, "microbatches": 2},
-    pairs=True,
-)
+    "dualpipe", build, ("dual-pipe", "bidirectional"),
+    "DeepSeek-V3 technical report, arXiv 2412.19437, section 3.2.1; deepseek-ai/DualPipe@3da1bbe dualpipe.py",
+    chunks=1, split=True, multiples={"pp": 2, "microbatches": 2}, pairs=True,
+)  # fmt: skip

@@ -24,11 +24,8 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
 def parts(pp: int, microbatches: int) -> list[Parts]:
     """Returns the actions of every rank: before, while and after it runs whole backwards, beside forwards or alone."""
     enough = max(2 * pp, microbatches)
-    ranks = [_Rank(pp, rank, enough).parts() for rank in range(pp)]
-    return [
-        (drop_missing(a, microbatches), drop_missing(b, microbatches), drop_missing(c, microbatches))
-        for a, b, c in ranks
-    ]
+    ranks = ([drop_missing(part, microbatches) for part in _Rank(pp, rank, enough).parts()] for rank in range(pp))
+    return [(before, together, after) for before, together, after in ranks]
 
 
 def joined(ranks: Sequence[Parts]) -> tuple[tuple[int, int], ...]:
@@ -104,12 +101,7 @@ class _Rank:
 
 
 GENERATOR = Generator(
-    name="dualpipe_v",
-    build=build,
-    chunks=2,
-    split=True,
-    aliases=("dualpipev", "dual-pipe-v", "cut-in-half"),
-    configured_by=("torchtitan",),
-    source="deepseek-ai/DualPipe dualpipev.py; arXiv 2412.19437; torch ScheduleDualPipeV (PyTorch 2.x)",
-    pairs=True,
-)
+    "dualpipe_v", build, ("dualpipev", "dual-pipe-v", "cut-in-half"),
+    "deepseek-ai/DualPipe dualpipev.py; arXiv 2412.19437; torch ScheduleDualPipeV (PyTorch 2.x)",
+    chunks=2, split=True, configured_by=("torchtitan",), pairs=True,
+)  # fmt: skip

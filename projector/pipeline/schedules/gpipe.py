@@ -13,12 +13,6 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
 
 
 GENERATOR = Generator(
-    name="gpipe",
-    build=build,
-    chunks=1,
-    aliases=("g-pipe", "fill-drain", "afab", "all-forward-all-backward"),
-    configured_by=("torchtitan",),
-    source="Huang et al., arXiv 1811.06965",
-    forwards_first=True,
-    looped="looped_bfs",
-)
+    "gpipe", build, ("g-pipe", "fill-drain", "afab", "all-forward-all-backward"), "Huang et al., arXiv 1811.06965",
+    chunks=1, configured_by=("torchtitan",), forwards_first=True, looped="looped_bfs",
+)  # fmt: skip

@@ -71,9 +71,5 @@ class _Play:
 
 
 GENERATOR = Generator(
-    name="hanayo",
-    build=build,
-    aliases=("wave", "wave-pipeline"),
-    source="Liu et al., SC 2023, arXiv 2308.15762",
-    multiples={"vpp": 2},
+    "hanayo", build, ("wave", "wave-pipeline"), "Liu et al., SC 2023, arXiv 2308.15762", multiples={"vpp": 2}
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from projector.pipeline.compiler import deadlocks
 from projector.pipeline.schedules.split import alternate, drop_missing
@@ -42,7 +43,11 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
     def orders(count: int, size: int) -> Orders:
         ahead = [hops * (pp - rank - 1) + (vpp - 1) * size + extra_warmup for rank in range(pp)]
         forward, backward = lanes(count, vpp, size)
-        return tuple(_rank(forward, backward, min(warmup, len(forward))) for warmup in ahead)
+        every = len(forward)
+        return tuple(
+            (*forward[:warmup], *alternate(forward[warmup:], backward), *backward[every - warmup :])
+            for warmup in (min(each, every) for each in ahead)
+        )
 
     if vpp == 1:
         whole = orders(microbatches, microbatches)
@@ -71,34 +76,21 @@ def or_whole_groups(
         return usual
     size = max(group, pp)
     whole = orders(-(-microbatches // size) * size, size)
-    return Schedule(
-        name, pp, vpp, microbatches, split, tuple(drop_missing(order, microbatches) for order in whole), place
-    )
+    existing = tuple(drop_missing(order, microbatches) for order in whole)
+    return Schedule(name, pp, vpp, microbatches, split, existing, place)
 
 
-def _rank(forward: list[Action], backward: list[Action], warmup: int) -> tuple[Action, ...]:
-    steady = alternate(forward[warmup:], backward)
-    return (*forward[:warmup], *steady, *backward[len(forward) - warmup :])
-
-
-_RUN_BY = ("megatron", "primus", "torchtitan")
-_SOURCE = "Narayanan et al., arXiv 2104.04473; Megatron-LM megatron/core/pipeline_parallel/schedules.py"
+# fmt: off
+_PUBLISHED: dict[str, Any] = {
+    "source": "Narayanan et al., arXiv 2104.04473; Megatron-LM megatron/core/pipeline_parallel/schedules.py",
+    "configured_by": ("megatron", "primus", "torchtitan"),
+}
 GENERATORS = (
-    Generator(
-        name="1f1b",
-        build=build,
-        chunks=1,
-        aliases=("one-forward-one-backward", "pipedream-flush", "no-pipeline", "none", "non-interleaved", "dapple"),
-        configured_by=_RUN_BY,
-        source=_SOURCE,
-        looped="interleaved",
-    ),
-    Generator(
-        name="interleaved",
-        build=build,
-        aliases=("1f1b-interleaved", "interleaved-1f1b", "interleaved1f1b", "virtual-pipeline", "vpp", "interleaving"),
-        configured_by=_RUN_BY,
-        source=_SOURCE,
-        single="1f1b",
-    ),
+    Generator("1f1b", build,
+              ("one-forward-one-backward", "pipedream-flush", "no-pipeline", "none", "non-interleaved", "dapple"),
+              chunks=1, looped="interleaved", **_PUBLISHED),
+    Generator("interleaved", build,
+              ("1f1b-interleaved", "interleaved-1f1b", "interleaved1f1b", "virtual-pipeline", "vpp", "interleaving"),
+              single="1f1b", **_PUBLISHED),
 )
+# fmt: on

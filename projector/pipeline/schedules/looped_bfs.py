@@ -13,10 +13,7 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
 
 
 GENERATOR = Generator(
-    name="looped_bfs",
-    build=build,
-    aliases=("loopedbfs", "breadth-first", "bfs", "looped-breadth-first"),
-    configured_by=("torchtitan",),
-    source="Lamy-Poirier, arXiv 2211.05953; torch.distributed.pipelining ScheduleLoopedBFS (PyTorch 2.x)",
-    forwards_first=True,
-)
+    "looped_bfs", build, ("loopedbfs", "breadth-first", "bfs", "looped-breadth-first"),
+    "Lamy-Poirier, arXiv 2211.05953; torch.distributed.pipelining ScheduleLoopedBFS (PyTorch 2.x)",
+    configured_by=("torchtitan",), forwards_first=True,
+)  # fmt: skip

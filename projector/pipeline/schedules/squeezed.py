@@ -238,13 +238,9 @@ def least(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
 
 GENERATORS = tuple(
     Generator(
-        name=f"v_{word}",
-        build=build,
-        chunks=2,
-        split=True,
-        aliases=(f"v{word}", f"zbv-greedy-{word}", f"zbv-{word}"),
-        configured_by=("primus",),
-        source="Qi et al., Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
+        f"v_{word}", build, (f"v{word}", f"zbv-greedy-{word}", f"zbv-{word}"),
+        "Qi et al., Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
+        chunks=2, split=True, configured_by=("primus",),
     )
     for word, build in (("half", half), ("min", least))
-)
+)  # fmt: skip

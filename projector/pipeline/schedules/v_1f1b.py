@@ -90,9 +90,7 @@ def _needed(ranks: list[_Rank], rank: int, lane: int, n: int) -> int:
 
 
 GENERATOR = Generator(
-    name="v_1f1b",
-    build=build,
+    "v_1f1b", build, ("v1f1b", "1f1b-v"),
+    "Qi et al., arXiv 2405.15362, appendix (1F1B-V); sail-sg/zero-bubble-pipeline-parallelism@39f2c18 v1f1b.py",
     chunks=2,
-    aliases=("v1f1b", "1f1b-v"),
-    source="Qi et al., arXiv 2405.15362, appendix (1F1B-V); sail-sg/zero-bubble-pipeline-parallelism@39f2c18 v1f1b.py",
-)
+)  # fmt: skip

@@ -35,9 +35,12 @@ class _Played(NamedTuple):
     chosen: bool = False
 
 
-def greedy(name: str, pp: int, microbatches: int, limit: int) -> Schedule:
-    """Returns the order for equal times and messages for nothing, of at most ``limit`` micro-batches alive on any rank."""
-    return _schedule(name, pp, microbatches, _play(pp, microbatches, limit, Costs.equal(pp), _USUAL, 0.0))
+def greedy(
+    name: str, times: int, pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int
+) -> Schedule:
+    """Returns the order for equal times and messages for nothing, of at most ``times``·pp micro-batches alive on any
+    rank; ``group`` and ``extra_warmup`` do not apply."""
+    return _schedule(name, pp, microbatches, _play(pp, microbatches, times * pp, Costs.equal(pp), _USUAL, 0.0))
 
 
 def fastest(name: str, by_hand: Schedule, limit: int, costs: Costs, half: bool = False) -> Schedule:
@@ -165,13 +168,6 @@ def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule, released: float
     return _Played(tuple(map(tuple, orders)), max(free), max(spans), chosen)
 
 
-def _equal(
-    name: str, times: int, pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int
-) -> Schedule:
-    """Returns :func:`greedy` with at most ``times``·pp alive; ``group`` and ``extra_warmup`` do not apply."""
-    return greedy(name, pp, microbatches, times * pp)
-
-
 def one(pp: int, microbatches: int, costs: Costs) -> Schedule:
     """Returns the best for these times of the orders that the rules give and of ZB-H1, which keeps to the same limit."""
     return fastest("zb_1p", zero_bubble.one(pp, 1, microbatches, None, 0), pp, costs)
@@ -183,26 +179,13 @@ def two(pp: int, microbatches: int, costs: Costs) -> Schedule:
     return fastest("zb_2p", zero_bubble.two(pp, 1, microbatches, None, 0), 2 * pp, costs, half=True)
 
 
+# fmt: off
 GENERATORS = (
-    Generator(
-        name="zb_1p",
-        build=partial(_equal, "zb_1p", 1),
-        chunks=1,
-        split=True,
-        aliases=("zb1p", "zb-auto", "zero-bubble-auto"),
-        source="Qi et al., arXiv 2401.10241, section 3.1 (ZB-1p: memory limit of p micro-batches)",
-        tuned=one,
-        looped="interleaved_zb",
-    ),
-    Generator(
-        name="zb_2p",
-        build=partial(_equal, "zb_2p", 2),
-        chunks=1,
-        split=True,
-        aliases=("zb2p", "zero-bubble-heuristic", "zerobubble-heuristic"),
-        source="Qi et al., arXiv 2401.10241, section 3.1 (ZB-2p: memory limit of 2p micro-batches)",
-        tuned=two,
-        configured_by=("primus",),
-        looped="interleaved_zb",
-    ),
+    Generator("zb_1p", partial(greedy, "zb_1p", 1), ("zb1p", "zb-auto", "zero-bubble-auto"),
+              "Qi et al., arXiv 2401.10241, section 3.1 (ZB-1p: memory limit of p micro-batches)",
+              chunks=1, split=True, tuned=one, looped="interleaved_zb"),
+    Generator("zb_2p", partial(greedy, "zb_2p", 2), ("zb2p", "zero-bubble-heuristic", "zerobubble-heuristic"),
+              "Qi et al., arXiv 2401.10241, section 3.1 (ZB-2p: memory limit of 2p micro-batches)",
+              chunks=1, split=True, tuned=two, looped="interleaved_zb", configured_by=("primus",)),
 )
+# fmt: on

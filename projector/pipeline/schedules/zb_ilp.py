@@ -9,6 +9,7 @@ closed in seconds; beyond that the best of the published rules stands for it (:f
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from projector.pipeline.bounds import lower_bound
 from projector.pipeline.schedules import zero_bubble
@@ -18,11 +19,6 @@ from projector.pipeline.types import Costs, Generator, Schedule
 LARGEST = 108
 """Actions of the largest pipeline that is solved (pp 4 with 9 micro-batches): what HiGHS closes in a few seconds."""
 _SECONDS = 4.0
-
-
-def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
-    """Returns the order for equal times: that of ZB-2p, which is optimal for them."""
-    return greedy("zb_ilp", pp, microbatches, 2 * pp)
 
 
 def tuned(pp: int, microbatches: int, costs: Costs) -> Schedule:
@@ -42,16 +38,8 @@ def gap(schedule: Schedule, costs: Costs, makespan: float) -> float:
     return max(0.0, 1.0 - least / makespan) if makespan > 0 else 0.0
 
 
-GENERATOR = Generator(
-    name="zb_ilp",
-    build=build,
-    chunks=1,
-    split=True,
-    aliases=("seaailab-ilp", "zb-ilp"),
-    source="Qi et al., arXiv 2401.10241, section 3.1 and appendix G (integer programme)",
-    tuned=tuned,
-    configured_by=("primus",),
-    listed=False,
-    gap=gap,
-    looped="interleaved_zb",
-)
+GENERATOR = Generator(  # for equal times the order of ZB-2p, which is optimal for them
+    "zb_ilp", partial(greedy, "zb_ilp", 2), ("seaailab-ilp", "zb-ilp"),
+    "Qi et al., arXiv 2401.10241, section 3.1 and appendix G (integer programme)", chunks=1, split=True,
+    tuned=tuned, configured_by=("primus",), listed=False, gap=gap, looped="interleaved_zb",
+)  # fmt: skip

@@ -32,11 +32,6 @@ def _rank(pp: int, rank: int, m: int) -> Iterator[Action]:
 
 
 GENERATOR = Generator(
-    name="zbv",
-    build=build,
-    chunks=2,
-    split=True,
-    aliases=("zb-v", "zbv-formatted", "zbv-zero-bubble", "zbvzerobubble", "zbv-optimized"),
-    configured_by=("primus", "torchtitan"),
-    source="Qi et al., arXiv 2401.10241, section 6",
-)
+    "zbv", build, ("zb-v", "zbv-formatted", "zbv-zero-bubble", "zbvzerobubble", "zbv-optimized"),
+    "Qi et al., arXiv 2401.10241, section 6", chunks=2, split=True, configured_by=("primus", "torchtitan"),
+)  # fmt: skip

@@ -44,33 +44,15 @@ def _orders(pp: int, vpp: int, count: int, size: int, times: int, extra: int) ->
     return tuple(lagging(forward, backward, warmup, times * rank) for rank, warmup in enumerate(ahead))
 
 
+# fmt: off
 GENERATORS = (
-    Generator(
-        name="zb_h1",
-        build=one,
-        chunks=1,
-        split=True,
-        aliases=("zbh1", "zbb", "zb", "zero-bubble", "zerobubble"),
-        configured_by=("primus",),
-        source="Qi et al., arXiv 2401.10241, section 2.1",
-        looped="interleaved_zb",
-    ),
-    Generator(
-        name="zb_h2",
-        build=two,
-        chunks=1,
-        split=True,
-        aliases=("zbh2",),
-        source="Qi et al., arXiv 2401.10241, section 2.2",
-        looped="interleaved_zb",
-    ),
-    Generator(
-        name="interleaved_zb",
-        build=one,
-        split=True,
-        aliases=("interleaved-zero-bubble", "interleavedzerobubble", "zero-bubble-interleaved"),
-        configured_by=("torchtitan",),
-        source="torch.distributed.pipelining ScheduleInterleavedZeroBubble (PyTorch 2.x); Qi et al., arXiv 2401.10241",
-        single="zb_h1",
-    ),
+    Generator("zb_h1", one, ("zbh1", "zbb", "zb", "zero-bubble", "zerobubble"),
+              "Qi et al., arXiv 2401.10241, section 2.1",
+              chunks=1, split=True, looped="interleaved_zb", configured_by=("primus",)),
+    Generator("zb_h2", two, ("zbh2",), "Qi et al., arXiv 2401.10241, section 2.2",
+              chunks=1, split=True, looped="interleaved_zb"),
+    Generator("interleaved_zb", one, ("interleaved-zero-bubble", "interleavedzerobubble", "zero-bubble-interleaved"),
+              "torch.distributed.pipelining ScheduleInterleavedZeroBubble (PyTorch 2.x); Qi et al., arXiv 2401.10241",
+              split=True, single="zb_h1", configured_by=("torchtitan",)),
 )
+# fmt: on

@@ -76,7 +76,7 @@ def _dtensor(ranks: Ranks, **differs: Any) -> float:
     out = reference(x)
     torch.manual_seed(0)
     made = _made(ranks, **differs)
-    layer = split(DecoderLayer(whole(made), decoder(False)), mesh_of(made))
+    layer = split(DecoderLayer(whole(made), decoder(False)), mesh_of("cpu", ranks.tp.handle))
     got = layer(x.detach())
     return _largest(got, out)
 

@@ -85,7 +85,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     }
     stand_in(monkeypatch, {f"megatron.core.{name}": inside for name, inside in contents.items()})
     monkeypatch.setattr(layers_megatron, "installed", lambda: True)
-    monkeypatch.setattr(layers_megatron, "_ensure_process_group", lambda: None)
+    monkeypatch.setattr(layers_megatron, "start_alone", lambda kind: None)
     for name in ("current_device", "current_stream", "Stream"):  # put back after what a CPU needs
         monkeypatch.setattr(torch.cuda, name, getattr(torch.cuda, name))
     return seen

@@ -148,13 +148,11 @@ def test_completion(project, shell):
 
 
 def test_completion_in_fish(project):
-    lines = run(project, "projector", "--completion fish").stdout.splitlines()
-    (gpu,) = [line for line in lines if "seen_subcommand_from performance'" in line and " -l gpu " in line]
-    assert " mi355x" in gpu
-    for line in lines:  # fish's single quotes know the same escapes of a quote as $'…'
-        assert shlex.split(line.replace("\\'", ""))[:3] == ["complete", "-c", "projector"]
+    script = run(project, "projector", "--completion fish").stdout
+    gpus = [line for line in script.splitlines() if line.startswith("complete ") and " -l gpu " in line]
+    assert any("performance" in line and " mi355x" in line for line in gpus)
     if shutil.which("fish"):
-        subprocess.run(["fish", "-n"], input="\n".join(lines), text=True, check=True)
+        subprocess.run(["fish", "-n"], input=script, text=True, check=True)
 
 
 def test_completion_in_bash(project):

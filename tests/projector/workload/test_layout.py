@@ -102,9 +102,7 @@ def test_grammar(text, expanded):
     assert expand_layout(text) == expanded
 
 
-@pytest.mark.parametrize(
-    "text", ["Ex|L", "E(t|L", "E)t|L", "Et*|L", "t*-1", "((((((((((t))))))))))", "t*999999999", "*3"]
-)
+@pytest.mark.parametrize("text", ["Ex|L", "E(t|L", "E)t|L", "Et*|L", "t*-1", "t*999999999", "*3"])
 def test_grammar_errors(text):
     with pytest.raises(ValueError):
         parse_layout(text)
