@@ -204,6 +204,13 @@ CALLS: dict[str, dict[str, Any]] = {
     "score": {"log": str(ROOT / "measured/logs/cpu_gpt.log.gz")},
     "names": {"kind": "gpu"},
 }
+#: Mistakes, none of which may go by in silence, each with words of what is said.
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("memory", {**LLAMA, "recipe": {"tp": 3}}, "a divisor of num_attention_heads"),
+    ("performance", {**LLAMA, "global_batch_size": 64}, "global_batch_size"),
+    ("ask", {**LLAMA, "recipe": {"gpus": 8}}, "said once"),
+    ("score", {"log": "nowhere.log"}, "nowhere.log does not exist"),
+]
 
 
 @pytest.mark.slow
@@ -221,10 +228,14 @@ def test_a_client_calls_every_tool() -> None:
             known = {tool.name for tool in (await session.list_tools()).tools}
             assert known == set(CALLS)
             found = {name: await session.call_tool(name, words) for name, words in CALLS.items()}
-            wrong = await session.call_tool("memory", {**LLAMA, "recipe": {"tp": 3}})
-            return {**found, "wrong": wrong}
+            refused = {name: await session.call_tool(name, words) for name, words, _ in REFUSED}
+            assert all(each.is_error for each in refused.values())
+            return {"told": found, "refused": refused}
 
-    found = {name: " ".join(part.text for part in each.content) for name, each in anyio.run(told).items()}
+    found, refused = (
+        {name: " ".join(part.text for part in each.content) for name, each in results.items()}
+        for results in anyio.run(told).values()
+    )
     flags = ("--model", "llama3.1_8b", "--gpu", "h100_sxm", "--gpus", "16", "--tp", "2", "--gbs", "64")
     line = command_line.document("projector", "performance", *flags, "--set", "tp_comm_overlap=false")
     seconds = line["projections"]["simulate"]["step_seconds"]
@@ -234,7 +245,7 @@ def test_a_client_calls_every_tool() -> None:
     assert json.loads(found["search"])["best"]
     assert json.loads(found["score"])["runs"][0]["verdict"] == "slow"
     assert "h100_sxm" in found["names"]
-    assert "a divisor of num_attention_heads" in found["wrong"]
+    assert all(expected in refused[name] for name, _, expected in REFUSED)
 
 
 def test_without_the_package_the_command_says_what_to_install(monkeypatch) -> None:
