@@ -49,6 +49,14 @@ def test_the_view_says_the_command_and_the_python_that_say_the_same() -> None:
     assert seconds < answers.answer("view", QUESTION)["projections"]["simulate"]["step_seconds"]
 
 
+def test_a_switch_of_megatron_is_a_word_and_another_value_of_it_is_none() -> None:
+    switches = {"use_distributed_optimizer": "true", "no_rope_fusion": "true"}
+    argv = answers.words("performance", {**QUESTION, **switches})
+    assert argv[-4:] == ["--set", "data_parallel_sharding=optim", "--set", "apply_rope_fusion=False"]
+    with pytest.raises(InputError, match="use_distributed_optimizer: found 'perhaps'"):
+        answers.words("performance", {**QUESTION, "use_distributed_optimizer": "perhaps"})
+
+
 def test_a_timeline_ends_with_its_step_and_keeps_its_ends() -> None:
     made = answers.answer("view", QUESTION)["timeline"]
     ends = [max(each[-1] for each in (*rank["actions"], *rank["spans"])) for rank in made["ranks"]]
