@@ -33,3 +33,7 @@ def __getattr__(name: str) -> Any:
             return import_module("projector.search")
         return getattr(import_module(f"projector.{_PLACES.get(name, 'face')}"), name)
     raise AttributeError(f"module 'projector' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

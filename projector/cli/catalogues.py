@@ -13,7 +13,7 @@ from projector.cli.parser import Parser
 from projector.errors import InputError, Problem, nearest
 from projector.io.table import NONE, Cell, at, figure, table_of, text, values
 
-_PEAKS = ("bf16", "fp8", "fp4")
+_PEAKS = {"16-bit": "fp16", "8-bit": "fp8", "4-bit": "mxfp4"}  # a type that every GPU with such a rate has
 
 
 def register(parser: Parser) -> None:
@@ -81,8 +81,8 @@ def _gpus(options: argparse.Namespace) -> None:
         text("title", "title", minor=4),
         text("architecture", "arch", minor=1),
         *(
-            figure(kind, lambda gpu, kind=kind: gpu["peak"].get(kind), lambda rate: f"{rate / 1e12:.0f}")  # type: ignore[misc]
-            for kind in _PEAKS
+            figure(bits, lambda gpu, kind=kind: gpu["peak"].get(kind), lambda rate: f"{rate / 1e12:.0f}")  # type: ignore[misc]
+            for bits, kind in _PEAKS.items()
         ),
         figure("GiB", "memory_bytes", lambda size: f"{size / 2**30:.0f}"),
         figure("GB/s", "memory_bandwidth", lambda rate: f"{rate / 1e9:.0f}"),

@@ -43,7 +43,9 @@ def told(found: Expectation, projection: Projection) -> tuple[str, ...]:
     rates = [(each, projection.tgs * projection.step_seconds / each) for each in (found.middle, found.high, found.low)]
     (middle, tokens), (high, least), (low, most) = rates
     mfu = [percent(projection.mfu * rate / projection.tgs, n) for rate, n in ((tokens, 1), (least, 0), (most, 0))]
-    step = f"Expected: {seconds(middle)} s a step, {tokens:,.1f} tokens/s/GPU, MFU {mfu[0]}"
+    usual = projection.resolved.workload.recipe.precision in ("bf16", "fp16")
+    of = "" if usual else " of the bf16 peak"  # which fewer bits may exceed
+    step = f"Expected: {seconds(middle)} s a step, {tokens:,.1f} tokens/s/GPU, MFU {mfu[0]}{of}"
     if found.half_width < _EXACT:
         return (step,)
     return (

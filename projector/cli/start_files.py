@@ -53,6 +53,7 @@ _MEGATRON = (
 )
 
 _DEVICES = ("cluster", "gpu")  # flags that name them
+_UNSAID = ("name", "family", "source", "max_position_embeddings")  # of a model, and no change of a projection
 _TRIED = 12  # configurations that are written instead where files have no words for the best
 #: How Megatron-LM is told of stages that are not alike.
 _ENDS = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers")
@@ -145,7 +146,11 @@ def _checked(kind: str, name: str, case: Case, load: Workload, options: argparse
     from projector.projection import project
 
     wanted = project(load, case.cluster, settings=case.settings)
-    stated = replace(load, recipe=_with_stages(kind, load, wanted.resolved.workload.recipe))
+    settled = wanted.resolved.workload.recipe
+    recipe = _with_stages(kind, load, settled)
+    if recipe.tp_comm_overlap:  # Megatron-LM does not start with it alone
+        recipe = replace(recipe, sequence_parallel=settled.sequence_parallel)
+    stated = replace(load, recipe=recipe)
     for attempt in (1, 2):
         text = _with_comment(kind, _TEXTS[kind](stated, case.cluster), case, stated)
         try:
@@ -155,7 +160,7 @@ def _checked(kind: str, name: str, case: Case, load: Workload, options: argparse
             raise _refused(kind, str(error)) from None
         if alike(wanted, again):
             return text
-        names, settled = differing(wanted, again), wanted.resolved.workload.recipe
+        names = differing(wanted, again)
         left_open = {name: getattr(settled, name) for name in names if getattr(stated.recipe, name) is None}
         if attempt == 2 or not left_open:
             names += differing(wanted, again, "model")
@@ -221,7 +226,7 @@ def _torchrun(load: Workload, cluster: Cluster, rendezvous: str, least: int = 2)
     several = f"--nnodes {hosts} {rendezvous} " if hosts >= least else ""
     # NullTokenizer adds one that ends a document
     given = launchable.arguments(load) | {"vocab_size": load.model.vocab_size - 1} | _DATA
-    flags = (as_flag(name, value) for name, value in given.items() if value is not False)
+    flags = (as_flag(name, value) for name, value in launchable.switched(given) if value is not False)
     return " \\\n    ".join((f"torchrun --nproc-per-node {gpus} {several}pretrain_gpt.py", *flags)) + "\n"
 
 
@@ -296,7 +301,7 @@ def _yaml(content: Mapping[str, Any]) -> str:
 def _primus(load: Workload, _: Cluster) -> str:
     experiment = launchable.experiment(load)
     if not _is_zoo_model(load.model):  # no preset has these sizes
-        experiment["modules"]["pre_trainer"]["overrides"] |= launchable.architecture(load.model)
+        experiment["modules"]["pre_trainer"]["overrides"] |= launchable.architecture(load)
     return _yaml(experiment)
 
 

@@ -21,6 +21,7 @@ _OWN = ("name", "title", "aliases", "notes")
 #: The source of a figure that a file on a base, or a user on the command line, states without one.
 _WITHOUT = "for a what-if"
 WHAT_IF = f"assumed, {_WITHOUT}"
+_OF_CLUSTERS = ("gpu", "host", "intra", "inter", "outer", "collectives")  # begin keys that no GPU has
 _UNSOURCED = ("name", "title", "aliases", "notes", "sources", "base", "gpu")
 #: Keys in SI units: the key of these files, and its unit.
 _SI: Mapping[str, tuple[str, float]] = {
@@ -43,23 +44,28 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 def read_described(path: Path) -> dict[str, Any]:
     """Returns the mapping of a file of hardware. On a ``base`` (``gpus/NAME`` or ``clusters/NAME`` of the catalogue;
-    NAME alone is the GPU) it states what differs: mappings field by field, null for what is not there. Names and notes
-    of the base do not count. A figure that a file of the catalogue states needs a source of its own; elsewhere it is
-    assumed, for a what-if, and without a name the file describes the base itself, changed."""
+    NAME alone is a cluster where the file states what only clusters have, else a GPU) it states what differs: mappings
+    field by field, null for what is not there. Names and notes of the base do not count. A figure that a file of the
+    catalogue states needs a source of its own; elsewhere it is assumed, for a what-if, and without a name the file
+    describes the base itself, changed."""
     from projector.hardware.catalogue import find_gpu
 
     stated = in_units(read_mapping(path), str(path))
     if "base" not in stated:
         return stated
     name = stated.pop("base")
-    files = [file for file in sorted(_CATALOGUE.glob("*/*.yaml")) if file.parent.name in _BASES]
-    known = [f"{file.parent.name}/{file.stem}" for file in files]
-    gpus = [each.partition("/")[2] for each in known if each.startswith("gpus/")]
-    if name not in known and (found := find_gpu(str(name))) in gpus:
-        name = f"gpus/{found}"
-    if name not in known:
-        raise InputError([Problem(str(path), "base", name, nearest(str(name), known if "/" in str(name) else gpus))])
-    base = read_described(_CATALOGUE / f"{name}.yaml")
+    known = [
+        f"{file.parent.name}/{file.stem}" for file in sorted(_CATALOGUE.glob("*/*.yaml")) if file.parent.name in _BASES
+    ]
+    folders = sorted(
+        _BASES, key=lambda folder: (folder == "gpus") == any(key.startswith(_OF_CLUSTERS) for key in stated)
+    )
+    spelled = (name, *(f"{folder}/{each}" for folder in folders for each in (name, find_gpu(str(name)))))
+    found = next((each for each in spelled if each in known), None)
+    if found is None:
+        names = known if "/" in str(name) else [each.partition("/")[2] for each in known if each.startswith(folders[0])]
+        raise InputError([Problem(str(path), "base", name, nearest(str(name), names))])
+    base = read_described(_CATALOGUE / f"{found}.yaml")
     return _merged(base, stated) if path.parent.parent == _CATALOGUE else changed(base, stated)
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from projector import pipeline
 from projector.errors import InputError, Problem
+from projector.frameworks import load as load_framework
 from projector.intake.dialect import dialect
 from projector.intake.tables import table
 from projector.workload.field_facts import about_of
-from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -36,7 +36,7 @@ _SWITCHES = ("qk_layernorm", "add_qkv_bias", "untie_embeddings_and_output_weight
 def arguments(load: Workload) -> dict[str, Any]:
     """Returns Megatron-LM's arguments of model and recipe, by name."""
     none = {"attention_dropout": 0.0, "hidden_dropout": 0.0}  # Megatron-LM's own are 0.1
-    values = {**architecture(load.model), **none, **_recipe_arguments(load)}
+    values = {**architecture(load), **none, **_recipe_arguments(load)}
     if values.get("recompute_granularity") == "full" and load.recipe.recompute_method is None:
         values |= {"recompute_method": "uniform", "recompute_num_layers": load.recipe.recompute_num_layers or 1}
     if load.recipe.moe_grouped_gemm not in (None, "loop"):
@@ -44,9 +44,21 @@ def arguments(load: Workload) -> dict[str, Any]:
     return values
 
 
-def architecture(model: Model) -> dict[str, Any]:
-    """Returns Megatron-LM's arguments of the model, by name."""
+def switched(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields arguments as words of a command line have them: a switch that is on unless said otherwise has a word, begun
+    with ``no_``, that turns it off, and none that turns it on."""
+    on, declared = load_framework("megatron-lm").defaults, about_of(Recipe)
+    for name, value in values.items():
+        usual = name in declared and on.get(name) is True
+        yield (f"no_{declared[name].names['megatron'][-1]}", not value) if usual else (name, value)
+
+
+def architecture(load: Workload) -> dict[str, Any]:
+    """Returns Megatron-LM's arguments of the model, by name, with at least as many positions as a sample has tokens:
+    it starts with no fewer (NVIDIA/Megatron-LM@d98e8a64dd megatron/training/arguments.py)."""
+    model = load.model
     values = {name: getattr(model, name) for name in _PLAIN}
+    values["max_position_embeddings"] = max(model.max_position_embeddings or 0, load.recipe.seq_length)
     values |= {name: True for name in _SWITCHES if getattr(model, name)}
     values |= {"normalization": model.normalization, "position_embedding_type": model.position_embedding_type}
     values |= {"swiglu": model.gated_linear_unit, "disable_bias_linear": not model.add_bias_linear}
@@ -131,7 +143,7 @@ def nemo(load: Workload, hosts: int, each: int) -> dict[str, Any]:
     """Returns NeMo 1's configuration (examples/nlp/language_modeling/conf/megatron_gpt_config.yaml) on ``hosts`` of
     ``each`` GPUs."""
     renamed = {ours: theirs[0] for ours, theirs in dialect("nemo").names.items()}
-    given, recipe = architecture(load.model), load.recipe
+    given, recipe = architecture(load), load.recipe
     swiglu, bias = given.pop("swiglu", False), not given.pop("disable_bias_linear", False)
     given.pop("group_query_attention", None)
     model: dict[str, Any] = {renamed.get(name, name): value for name, value in given.items()}

@@ -52,6 +52,7 @@ def words(command: str, query: Mapping[str, str]) -> list[str]:
     wrong."""
     problems: list[Problem] = []
     argv: list[str] = []
+    others: dict[str, str] = {}
     if command not in COMMANDS:
         raise InputError([Problem("", "command", command, nearest(command, tuple(COMMANDS)))])
     for name, value in query.items():
@@ -72,14 +73,31 @@ def words(command: str, query: Mapping[str, str]) -> list[str]:
         elif known is not None or (name.startswith(_HARDWARE) and isinstance(literal(value), (int, float))):
             argv += ["--set", f"{known.key if known else name}={value}"]
         else:
-            expected = nearest(name, ("model", "gpu", "cluster", "gpus", "framework", *(each.key for each in fields())))
-            problems.append(Problem("", name, value, expected))
+            others[name] = value
+    meant, unknown = _meant_by_switches(others)
+    argv += meant
+    known_names = ("model", "gpu", "cluster", "gpus", "framework", *(each.key for each in fields()))
+    problems += [Problem("", name, others[name], nearest(name, known_names)) for name in unknown]
     missing = [name for name in ("model", "gpu") if name not in query and not (name == "gpu" and "cluster" in query)]
     problems += [Problem("", name, "nothing", f"a {name} of the catalogue: /v1/catalogue") for name in missing]
     raise_all(problems)
     if command == "search" and "budget" not in query:
         argv += ["--budget", "1"]
     return argv
+
+
+def _meant_by_switches(query: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Returns the settings that switches of Megatron-LM mean (``use_distributed_optimizer``), as words of the command
+    line, and the names of ``query`` that are none."""
+    from argparse import Namespace
+
+    from projector.cli.megatron_switches import take
+
+    found = Namespace(stated={}, neutral=())
+    flags = {name: [f"--{name}", *([] if value == "true" else [value])] for name, value in query.items()}
+    left = take(found, [word for each in flags.values() for word in each])
+    meant = [word for key, (_, text) in found.stated.items() for word in ("--set", f"{key}={text}")]
+    return meant, [name for name, each in flags.items() if each[-1] in left]
 
 
 def names_of(word: str) -> tuple[str, ...] | None:

@@ -6,6 +6,7 @@ the configuration that the agent names, as its user could.
 
 from __future__ import annotations
 
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -25,35 +26,61 @@ def server(seconds: float) -> Any:
     the package ``mcp``."""
     try:
         from mcp.server import MCPServer
+        from mcp.server.mcpserver.exceptions import ToolError
+        from mcp.server.mcpserver.tools import Tool
     except ImportError:
         expected = "the package mcp: pip install 'projector-harness[mcp]'"
         raise InputError([Problem("projector mcp", "", "nothing that speaks MCP", expected)]) from None
-    tools, worker = MCPServer("projector"), Worker(seconds)
+    worker = Worker(seconds)
 
-    def document(command: str, **words: Word | None) -> dict[str, Any]:
+    def document(command: str, recipe: dict[str, Word] | None, **words: Word | None) -> dict[str, Any]:
         given = {name: value for name, value in words.items() if value is not None}
+        if twice := given.keys() & (recipe or {}).keys():
+            raise InputError([Problem("recipe", name, "said beside it", "said once") for name in sorted(twice)])
+        given |= recipe or {}
         query = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
-        return dict(worker.answer(command, query).document)
+        answer = worker.answer(command, query)
+        if answer.status != 200:
+            raise InputError([Problem("", **error) for error in answer.document["errors"]])
+        return dict(answer.document)
 
-    def ask(model: str, gpu: str, gpus: int | None = None, recipe: dict[str, Word] | None = None) -> dict[str, Any]:
-        return document("ask", model=model, gpu=gpu, gpus=gpus, **(recipe or {}))
+    def ask(
+        model: str,
+        gpu: str,
+        gpus: int | None = None,
+        tokens: float | None = None,
+        price: float | None = None,
+        recipe: dict[str, Word] | None = None,
+    ) -> dict[str, Any]:
+        return document("ask", recipe, model=model, gpu=gpu, gpus=gpus, tokens=tokens, price=price)
 
     def performance(model: str, gpu: str, gpus: int, recipe: dict[str, Word] | None = None) -> dict[str, Any]:
-        return document("performance", model=model, gpu=gpu, gpus=gpus, **(recipe or {}))
+        return document("performance", recipe, model=model, gpu=gpu, gpus=gpus)
 
     def memory(model: str, gpu: str, gpus: int, recipe: dict[str, Word] | None = None) -> dict[str, Any]:
-        return document("memory", model=model, gpu=gpu, gpus=gpus, **(recipe or {}))
+        return document("memory", recipe, model=model, gpu=gpu, gpus=gpus)
 
     def search(
         model: str, gpu: str, gpus: int, budget: float = 3.0, top: int = 5, recipe: dict[str, Word] | None = None
     ) -> dict[str, Any]:
-        return document("search", model=model, gpu=gpu, gpus=gpus, budget=budget, top=top, **(recipe or {}))
+        return document("search", recipe, model=model, gpu=gpu, gpus=gpus, budget=budget, top=top)
 
-    for each in (ask, performance, memory, search):
-        tools.add_tool(each, description=f"{COMMANDS[each.__name__]}. {_RECIPE}")
-    tools.add_tool(score, description=str(score.__doc__))
-    tools.add_tool(names, description=str(names.__doc__))
-    return tools
+    def tool(function: Any, description: str) -> Any:
+        @wraps(function)
+        def told(**words: Any) -> Any:
+            try:
+                return function(**words)
+            except InputError as error:
+                raise ToolError(str(error)) from None
+
+        made = Tool.from_function(told, description=description)
+        arguments = made.fn_metadata.arg_model  # by itself it leaves out, in silence, arguments that it does not know
+        strict = type(arguments)(arguments.__name__, (arguments,), {"model_config": {"extra": "forbid"}})
+        made.fn_metadata.arg_model, made.parameters = strict, strict.model_json_schema(by_alias=True)
+        return made
+
+    asked = (tool(each, f"{COMMANDS[each.__name__]}. {_RECIPE}") for each in (ask, performance, memory, search))
+    return MCPServer("projector", tools=[*asked, *(tool(each, str(each.__doc__)) for each in (score, names))])
 
 
 def score(log: str, config: str | None = None, gpu: str | None = None, gpus: int | None = None) -> dict[str, Any]:
@@ -63,11 +90,7 @@ def score(log: str, config: str | None = None, gpu: str | None = None, gpus: int
     from projector.cli import as_json
     from projector.cli.evidence import scored
 
-    try:
-        runs = scored(Path(log), Path(config) if config else None, gpu, gpus)
-    except InputError as error:
-        return {"errors": error.lines()}
-    document: dict[str, Any] = as_json.plain({"runs": runs})
+    document: dict[str, Any] = as_json.plain({"runs": scored(Path(log), Path(config) if config else None, gpu, gpus)})
     return document
 
 

@@ -75,6 +75,10 @@ def test_a_log_without_arguments_takes_them_from_the_script(tmp_path) -> None:
     bare = put(tmp_path / "bare.log", "\n".join(steps) + "\n")
     more = ("--config", ROOT / "tests/jobs/train.sh", "--gpu", "h100", "--gpus", 8)
     says(command_line.told("harness", "score", bare, *map(str, more)), "bare: ", "By part")
+    script = (ROOT / "tests/jobs/train.sh").read_text().partition("\n")[2]
+    told = put(tmp_path / "told.sh", f"#!/bin/bash\n# projector: cluster=p5.48xlarge gpus=8\n{script}")
+    assert (read_context(told).gpu, read_context(told, "b200").cluster) == ("h100_sxm", "")
+    says(command_line.told("harness", "score", bare, "--config", str(told)), "bare: ", "By part")
     alone = command_line.run("harness", "score", bare)
     assert alone.returncode == 1
     assert "gpu (--gpu NAME); gpus (--gpus N)" in alone.stdout

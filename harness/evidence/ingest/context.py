@@ -79,7 +79,8 @@ def read_context(
         with collecting_into(problems):
             context = _read_file(path, gpus)
     if gpu is not None:
-        context = replace(context, gpu=_known("gpu", gpu, catalogue.find_gpu(gpu), "--gpu", "", problems))
+        known = _known("gpu", gpu, catalogue.find_gpu(gpu), "--gpu", "", problems)
+        context = replace(context, gpu=known, cluster=context.cluster if known == context.gpu else "")
     if framework is not None:
         name = _known("framework", framework, frameworks.named(framework), "--framework", "", problems)
         context = replace(context, framework=name)
@@ -105,7 +106,10 @@ def _read_file(path: str | Path, gpus: int | None) -> Context:
         # batch of some frameworks follows from their number.
         loaded = detect.load(path, gpus=gpus, gpus_given=gpus is not None)
         framework = loaded.framework if loaded.framework in frameworks.names() else ""
-        return Context(gpus=loaded.gpus, model=loaded.model, framework=framework, file=loaded).on(gpus or loaded.gpus)
+        named = cluster if (cluster := loaded.cluster or "") and catalogue.knows_cluster(cluster) else ""
+        gpu = catalogue.cluster(named).gpu.name if named else ""
+        of_file = {"gpu": gpu, "cluster": named, "gpus": loaded.gpus, "model": loaded.model, "framework": framework}
+        return Context(**of_file, file=loaded).on(gpus or loaded.gpus)
     if not isinstance(data, Mapping):
         raise InputError([Problem(where, "", type(data).__name__, "a mapping with " + ", ".join(_KEYS))])
     problems = [

@@ -30,6 +30,7 @@ LATENT = ("--model", "deepseek_v3", "--gpu", "h100", "--gpus", "256", "--gbs", "
 SHARDED = (*LLAMA, "--framework", "torchtitan", "--data-parallel-sharding", "optim_grads_params")
 ENDS = ("--decoder-first-pipeline-num-layers", "7", "--decoder-last-pipeline-num-layers", "7")
 COUNTED = ("--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split")
+OFF = ("--no-create-attention-mask-in-dataloader", "--no-gradient-accumulation-fusion")
 UNEVEN = ("--allow-uneven-pipeline-split",)
 DEEP = (*LATENT[:6], "--gbs", "2048", "--ep", "32", "--pp", "8", "--use-distributed-optimizer")
 #: Layouts, each with the kinds of files that cannot say it.
@@ -45,7 +46,8 @@ LAYOUTS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     ((*LLAMA[:5], "20", "--gbs", "80", "--pp", "5", *UNEVEN, "--pipeline-remainder", "first"), ("nemo",)),
     ((*LLAMA, "--pp", "4", "--pipeline-model-parallel-layout", "Et*7|t*9|t*9|t*7L"), ("nemo",)),
     (EXPERTS, ("nemo",)),
-    ((*LATENT, "--use-distributed-optimizer"), ("nemo",)),
+    ((*LATENT, "--use-distributed-optimizer", "--tp-comm-overlap"), ("nemo",)),
+    (("--model", "llama3_8b", *LLAMA[2:], "--cp", "8", "--seq", "32k", *OFF), ("nemo",)),
     ((*DEEP, *UNEVEN), ("nemo",)),
     ((*DENSE, "--framework", "nemo"), ()),
     ((*LLAMA, "--framework", "nemo"), ()),

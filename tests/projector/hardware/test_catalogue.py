@@ -176,7 +176,13 @@ def test_what_is_not_stated_is_the_base_s(tmp_path) -> None:
     assert "inter, inter.bandwidth_gbs: assumed, for a what-if" in read(tmp_path, sources=[]).sources
 
 
-def test_a_name_alone_is_the_gpu(tmp_path) -> None:
+def test_a_name_alone_is_the_gpu_or_the_cluster_whose_keys_the_file_states(tmp_path) -> None:
+    made = []
+    for name in ("clusters/h100_sxm", "h100_sxm", "h100"):
+        (tmp_path / "own.yaml").write_text(f"base: {name}\nname: own\ninter: {{bandwidth_gbs: 25}}\n")
+        made.append(catalogue.cluster(str(tmp_path / "own.yaml")))
+    assert made[0] == made[1] == made[2]
+    assert made[0].inter.bandwidth == 25e9
     made = []
     for name, key in (
         ("gpus/h100_sxm", "memory_bandwidth_tbs: 4.0"),

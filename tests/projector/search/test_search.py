@@ -160,6 +160,8 @@ def test_an_empty_space_says_what_empties_it() -> None:
     made = space(base("llama3_8b", 8), H100, only={"tp": (3,)})
     with pytest.raises(InputError, match="combinations"):
         search(made, H100, Objective(), Limits())
+    with pytest.raises(InputError, match="some layout of 1000 GPUs, such as 1000"):
+        search(space(base("llama3_8b", 1000, batch=1024), H100), H100, Objective(), Limits())
     with pytest.raises(InputError, match="searched"):
         space(base("llama3_8b", 8), H100, only={"moe_router_dtype": ("fp32",)})
 

@@ -49,6 +49,14 @@ def test_the_view_says_the_command_and_the_python_that_say_the_same() -> None:
     assert seconds < answers.answer("view", QUESTION)["projections"]["simulate"]["step_seconds"]
 
 
+def test_a_switch_of_megatron_is_a_word_and_another_value_of_it_is_none() -> None:
+    switches = {"use_distributed_optimizer": "true", "no_rope_fusion": "true"}
+    argv = answers.words("performance", {**QUESTION, **switches})
+    assert argv[-4:] == ["--set", "data_parallel_sharding=optim", "--set", "apply_rope_fusion=False"]
+    with pytest.raises(InputError, match="use_distributed_optimizer: found 'perhaps'"):
+        answers.words("performance", {**QUESTION, "use_distributed_optimizer": "perhaps"})
+
+
 def test_a_timeline_ends_with_its_step_and_keeps_its_ends() -> None:
     made = answers.answer("view", QUESTION)["timeline"]
     ends = [max(each[-1] for each in (*rank["actions"], *rank["spans"])) for rank in made["ranks"]]
@@ -204,6 +212,13 @@ CALLS: dict[str, dict[str, Any]] = {
     "score": {"log": str(ROOT / "measured/logs/cpu_gpt.log.gz")},
     "names": {"kind": "gpu"},
 }
+#: Mistakes, none of which may go by in silence, each with words of what is said.
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("memory", {**LLAMA, "recipe": {"tp": 3}}, "a divisor of num_attention_heads"),
+    ("performance", {**LLAMA, "global_batch_size": 64}, "global_batch_size"),
+    ("ask", {**LLAMA, "recipe": {"gpus": 8}}, "said once"),
+    ("score", {"log": "nowhere.log"}, "nowhere.log does not exist"),
+]
 
 
 @pytest.mark.slow
@@ -221,10 +236,14 @@ def test_a_client_calls_every_tool() -> None:
             known = {tool.name for tool in (await session.list_tools()).tools}
             assert known == set(CALLS)
             found = {name: await session.call_tool(name, words) for name, words in CALLS.items()}
-            wrong = await session.call_tool("memory", {**LLAMA, "recipe": {"tp": 3}})
-            return {**found, "wrong": wrong}
+            refused = {name: await session.call_tool(name, words) for name, words, _ in REFUSED}
+            assert all(each.is_error for each in refused.values())
+            return {"told": found, "refused": refused}
 
-    found = {name: " ".join(part.text for part in each.content) for name, each in anyio.run(told).items()}
+    found, refused = (
+        {name: " ".join(part.text for part in each.content) for name, each in results.items()}
+        for results in anyio.run(told).values()
+    )
     flags = ("--model", "llama3.1_8b", "--gpu", "h100_sxm", "--gpus", "16", "--tp", "2", "--gbs", "64")
     line = command_line.document("projector", "performance", *flags, "--set", "tp_comm_overlap=false")
     seconds = line["projections"]["simulate"]["step_seconds"]
@@ -234,7 +253,7 @@ def test_a_client_calls_every_tool() -> None:
     assert json.loads(found["search"])["best"]
     assert json.loads(found["score"])["runs"][0]["verdict"] == "slow"
     assert "h100_sxm" in found["names"]
-    assert "a divisor of num_attention_heads" in found["wrong"]
+    assert all(expected in refused[name] for name, _, expected in REFUSED)
 
 
 def test_without_the_package_the_command_says_what_to_install(monkeypatch) -> None:
