@@ -85,6 +85,12 @@ class DataParallel(Strategy):
     bucketed_to_host: ClassVar[bool] = False
     """Whether gradients go to an optimizer on the host in 16-bit buckets beside the backward, and weights return so."""
 
+    drops_gradients: ClassVar[bool] = False
+    """Whether autograd makes gradients anew in each step, instead of adding to a buffer that stays."""
+    torch_fsdp: ClassVar[bool] = False
+    """Whether it is torch's: reduced gradients are allocated on a stream of their own, whose free blocks nothing else
+    gets (torch distributed/fsdp: ``foreach_reduce``, ``_reduce_grad``)."""
+
     parameter_bytes: float = 2.0
     master_bytes: float = 4.0
     grad_bytes: float = 4.0
@@ -217,6 +223,11 @@ class DataParallel(Strategy):
             return self.master_bytes, False
         main = least(self.master_bytes, WIDTH[recipe.main_params_dtype or "fp32"])
         return main, main >= 4.0 and recipe.precision not in ("fp16", "fp32") and not recipe.fp8_param_gather
+
+    def all_on_host(self, recipe: Recipe) -> bool:
+        """Returns whether a rank's weights and gradients are in host memory, where its optimizer steps them (torch
+        distributed/fsdp: ``CPUOffloadPolicy``, ``CPUOffload``)."""
+        return self.torch_fsdp and bool(recipe.optimizer_cpu_offload)
 
     def gathers_every_microbatch(self, recipe: Recipe) -> bool:
         """Returns whether weights are gathered unit by unit for each pass, instead of once per step."""

@@ -79,6 +79,8 @@ class FSDP1(FullySharded):
     """The root unit, both ends of the model, stays gathered throughout. Units work on views of their buffer."""
 
     name: ClassVar[str] = "fsdp1"
+    drops_gradients: ClassVar[bool] = True
+    torch_fsdp: ClassVar[bool] = True
     parameter_bytes: float = 4.0
     master_bytes: float = 0.0
 
