@@ -63,11 +63,11 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
     gradients = spread(trained, "gradients") * (each.gradient + sharing.beside_gradients(resolved.workload))
     whole = sharing.keeps_whole_gradients(resolved.workload)
     adapters = parameters.adapters * each.weight if recipe.lora else 0.0
-    on_device = float(not sharing.all_on_host(recipe))
+    away = sharing.taken_along if recipe.optimizer_cpu_offload else frozenset[str]()
     return State(
         components={
-            "weights": on_device * (reference + copies * stored - narrowed + adapters),
-            "gradients": trained.total * sharing.reduce_bytes if whole else on_device * gradients,
+            "weights": 0.0 if "weights" in away else reference + copies * stored - narrowed + adapters,
+            "gradients": trained.total * sharing.reduce_bytes if whole else 0.0 if "gradients" in away else gradients,
             "master_weights": on_gpu * each.master,
             "moments": here * states,
             "dummy_wgrad": 0.0 if recipe.lora else resolved.execution.fusion.placeholders(weights.trained),
@@ -84,7 +84,7 @@ def late_gradients(resolved: Resolved, weights: WeightSet) -> float:
     pipeline, and of several micro-batches, those of the first are there."""
     workload, sharing = resolved.workload, resolved.execution.data_parallel
     recipe = workload.recipe
-    if not sharing.drops_gradients or recipe.pp > 1 or sharing.all_on_host(recipe):
+    if not sharing.drops_gradients or recipe.pp > 1 or recipe.optimizer_cpu_offload:
         return 0.0
     trained = weights.only("adapter") if recipe.lora else weights.trained
     own = sharing.resident("gradients", workload, trained.dense, trained.expert) * _per_element(resolved).gradient

@@ -85,6 +85,8 @@ class DataParallel(Strategy):
     bucketed_to_host: ClassVar[bool] = False
     """Whether gradients go to an optimizer on the host in 16-bit buckets beside the backward, and weights return so."""
 
+    taken_along: ClassVar[frozenset[str]] = frozenset()
+    """Those of ``weights``, ``gradients`` that live in host memory where the optimizer does."""
     drops_gradients: ClassVar[bool] = False
     """Whether autograd makes gradients anew in each step, instead of adding to a buffer that stays."""
     torch_fsdp: ClassVar[bool] = False
@@ -223,11 +225,6 @@ class DataParallel(Strategy):
             return self.master_bytes, False
         main = least(self.master_bytes, WIDTH[recipe.main_params_dtype or "fp32"])
         return main, main >= 4.0 and recipe.precision not in ("fp16", "fp32") and not recipe.fp8_param_gather
-
-    def all_on_host(self, recipe: Recipe) -> bool:
-        """Returns whether a rank's weights and gradients are in host memory, where its optimizer steps them (torch
-        distributed/fsdp: ``CPUOffloadPolicy``, ``CPUOffload``)."""
-        return self.torch_fsdp and bool(recipe.optimizer_cpu_offload)
 
     def gathers_every_microbatch(self, recipe: Recipe) -> bool:
         """Returns whether weights are gathered unit by unit for each pass, instead of once per step."""

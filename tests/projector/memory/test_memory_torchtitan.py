@@ -134,11 +134,11 @@ def test_gradients_of_torch_come_with_the_backward(strategy: str, layers: int, g
 
 
 def test_weights_and_gradients_of_fsdp_go_to_the_host_with_the_optimizer() -> None:
-    """``CPUOffloadPolicy``: the rank keeps what it gathers; ZeRO-3's offload takes the optimizer alone."""
-    for strategy, left in (("fsdp2", 0), ("fsdp1", 0), ("zero3", 2)):
+    """``CPUOffloadPolicy``: the rank keeps what it gathers; ZeRO-3's offload of the optimizer leaves the weights there."""
+    for strategy, left in (("fsdp2", (0, 0)), ("fsdp1", (0, 0)), ("zero3", (1, 0)), ("megatron_fsdp", (1, 1))):
         one = case(16, parts={"data_parallel": {"strategy": strategy}}, optimizer_cpu_offload=True)
         (rank,) = plan(one, GPU).ranks
-        assert (rank.components["weights"] > 0) + (rank.components["gradients"] > 0) == left
+        assert (rank.components["weights"] > 0, rank.components["gradients"] > 0) == left
         assert rank.components["moments"] == rank.components["master_weights"] == 0.0 < rank.components["transient"]
 
 
