@@ -37,6 +37,9 @@ _VARIANTS = parameter(
         "native": _Passes((13.0, 11.0, 4), (4.0, 2.0, 1), 2),
         # online softmax that leaves the gradient in place; backward scales it by the incoming gradient
         "te": _Passes((4.0, 2.0, 2), (2.0, 2.0, 2), 1),
+        # torch's loss in eight chunks: all logits stay in its graph, or each chunk's gradients are made at once
+        "chunks": _Passes((6.0, 8.0, 24), (12.0, 6.0, 24), 3),
+        "chunk_gradients": _Passes((6.0, 8.0, 24), (12.0, 6.0, 24), 3),
         # logits are never written: the output product is computed again in backward
         "linear": _Passes((0.0, 0.0, 2), (0.0, 0.0, 2), 1),
         # an fp32 copy of the logits, then as te on that copy
@@ -99,12 +102,13 @@ def takes_output_weight(view: LayerView) -> bool:
 
 
 def _chosen(view: LayerView) -> str:
-    fusion = view.recipe.cross_entropy_fusion
+    fusion = "fp32" if view.recipe.cross_entropy_fusion == "compiled" else view.recipe.cross_entropy_fusion
     return fusion if fusion in _VARIANTS else view.execution.fusion.loss
 
 
 def _compiled(view: LayerView) -> bool:
-    return view.execution.fusion.loss_compiled or view.execution.runtime.whole_step
+    by_hand = view.recipe.cross_entropy_fusion == "compiled"
+    return by_hand or view.execution.fusion.loss_compiled or view.execution.runtime.whole_step
 
 
 def _split(view: LayerView) -> int:
@@ -127,65 +131,103 @@ def _vector_bytes(view: LayerView) -> float:
     return 4.0 * view.tokens + 12.0 * view.tokens * (1 + _split(view))
 
 
-def _saved_bytes(view: LayerView) -> float:
-    """Returns the bytes saved for the backward of the loss.
+def _law(view: LayerView) -> str:
+    """Returns the key of :data:`_BYTES` for the loss of ``view``, or its name."""
+    chosen = _chosen(view)
+    if chosen in ("fp32", "bf16", "chunks", "chunk_gradients") and _compiled(view):
+        return f"{chosen} compiled"
+    if chosen == "native" and view.recipe.jit_fusion and not view.execution.runtime.whole_step:
+        return "native compiled"
+    return "fp32 split" if chosen == "fp32" and _split(view) > 1 else chosen
 
-    * ``te``: the gradient overwrites the 2-byte logits in place (TransformerEngine pytorch/cross_entropy.py).
-    * ``native``, ``unfused``: the fp32 softmax, in place of the fp32 copy (Megatron-LM core/tensor_parallel/
-      cross_entropy.py, core/fusions/fused_cross_entropy.py).
-    * ``fp32``: the log-softmax (aten ``_log_softmax_backward_data`` reads its output alone), of a vocabulary that is
-      split the fp32 copy, too; a compiled loss keeps the 2-byte logits.
-    * ``bf16``: the log-softmax in the logits' type (NVIDIA-NeMo/Automodel components/loss/masked_ce.py, fp32_upcast false),
-      beside the logits, which the caller holds (KempnerInstitute/KempnerForge@5666d0d kempnerforge/training/loss.py and
-      scripts/train.py, Automodel recipes/llm/train_ft.py).
-    * ``linear``: logits never exist as a whole, and are made again: largest value and sum of every token.
-    * ``liger_cross_entropy``: the gradient overwrites the fp32 copy (linkedin/Liger-Kernel@ead96b61 ops/cross_entropy.py)
-      that transformers' loss/loss_utils.py, ForCausalLMLoss makes of the logits.
-    * ``liger``: the gradients of the output layer's input and weight, made in the forward (linkedin/Liger-Kernel@ead96b61
-      ops/fused_linear_cross_entropy.py).
-    """
+
+def _bytes(view: LayerView, place: int) -> float:
+    """Returns the bytes of the logits at a ``place`` of :data:`_BYTES`."""
+    low, own = _BYTES.get(_law(view), _BYTES["unfused"])[place]
+    return low * _low(view) + own * view.tokens * _vocab(view)
+
+
+# Bytes of a logit that are saved for the backward, that live beside those in the forward, and in the backward: multiples
+# of an activation's, and further ones.
+#
+# * ``te``: the gradient overwrites the 2-byte logits in place (TransformerEngine pytorch/cross_entropy.py).
+# * ``native``, ``unfused``: the fp32 softmax, in place of the fp32 copy (Megatron-LM core/tensor_parallel/
+#   cross_entropy.py, core/fusions/fused_cross_entropy.py); beside it the gradient in 16 bits, and of ``calculate_gradients``
+#   as ``jit_fuser`` (torch.compile) makes it a second fp32 tensor, since what the label's update writes is scaled before it
+#   goes back to the softmax (run with torch 2.13: 10 bytes live).
+# * ``fp32``: the log-softmax (aten ``_log_softmax_backward_data`` reads its output alone), of a vocabulary that is split
+#   the fp32 copy, too, and two gradients in fp32, of the log-softmax and of its input, and a third where it is split (torch
+#   distributed/tensor/parallel/loss.py); a compiled loss keeps the 2-byte logits.
+# * ``bf16``: the log-softmax in the logits' type (NVIDIA-NeMo/Automodel components/loss/masked_ce.py, fp32_upcast false),
+#   beside the logits, which the caller holds (KempnerInstitute/KempnerForge@5666d0d kempnerforge/training/loss.py and
+#   scripts/train.py, Automodel recipes/llm/train_ft.py).
+# * ``liger_cross_entropy``: the gradient overwrites the fp32 copy (linkedin/Liger-Kernel@ead96b61 ops/cross_entropy.py)
+#   that transformers' loss/loss_utils.py, ForCausalLMLoss makes of the logits.
+# * ``chunks``: as ``fp32`` of an eighth of the tokens at a time, and one backward through all (pytorch/torchtune@bd2a0fc7
+#   torchtune/modules/loss/cross_entropy_loss.py, ``LinearCrossEntropyLoss``; before 2025-05 ``CEWithChunkedOutputLoss``).
+# * ``chunk_gradients``: the same, with a backward for each chunk, while the logits of the one before are held
+#   (pytorch/torchtitan@b5bcd76c6 torchtitan/components/loss.py, ``ChunkedLossWrapper``).
+_BYTES = parameter(
+    {
+        "te": ((1, 0), (0, 0), (0, 0)),
+        "native compiled": ((0, 4), (1, 0), (1, 4)),
+        "unfused": ((0, 4), (1, 0), (1, 0)),
+        "liger_cross_entropy": ((0, 4), (1, 0), (1, 0)),
+        "fp32": ((0, 4), (1, 4), (0, 8)),
+        "fp32 split": ((0, 8), (1, 0), (1, 8)),
+        "fp32 compiled": ((1, 0), (0, 0), (1, 0)),
+        "bf16": ((2, 0), (1, 0), (2, 0)),
+        "bf16 compiled": ((2, 0), (1, 0), (1, 0)),
+        "chunks": ((0, 4), (0, 4 / 8), (0, 8 / 8)),
+        "chunks compiled": ((1, 0), (0, 0), (0, 0)),
+        "chunk_gradients": ((0, 0), (1 / 8, 12 / 8), (0, 0)),
+        "chunk_gradients compiled": ((0, 0), (2 / 8, 0), (0, 0)),
+    },
+    unit="(activations, B)/logit",
+    kind="derived",
+    source="counted from the code that is named above",
+)
+
+
+def _saved_bytes(view: LayerView) -> float:
+    """Returns the bytes saved for the backward of the loss. Where logits never exist as a whole, and are made again
+    (``linear``): largest value and sum of every token; where gradients are made in the forward: those of the output layer's
+    input (``chunk_gradients``) and weight (``liger``: linkedin/Liger-Kernel@ead96b61 ops/fused_linear_cross_entropy.py)."""
     chosen = _chosen(view)
     if chosen == "linear":
         return 8.0 * view.tokens
+    if chosen == "chunk_gradients":
+        return view.hidden_bytes
     if chosen == "liger":
         return view.hidden_bytes + most(view.act, view.cast_weight_bytes) * _gradient(view)  # in the weight's own type
-    if chosen == "te" or (chosen == "fp32" and _compiled(view)):
-        return _low(view)
-    if chosen == "bf16":
-        return 2.0 * _low(view)
-    return (8.0 if chosen == "fp32" and _split(view) > 1 else 4.0) * view.tokens * _vocab(view)
+    return _bytes(view, 0)
 
 
 def _forward_transient(view: LayerView) -> float:
-    """Returns the bytes beside the saved ones in the forward: the 2-byte logits of an fp32 loss and their copy; vectors
-    where the logits themselves are saved."""
+    """Returns the bytes beside the saved ones in the forward; where gradients are made there, one of the weight and the sum
+    of those, and of the input's in fp32."""
     chosen = _chosen(view)
     if chosen == "linear":
         return 0.0
     if chosen == "liger":  # logits of a chunk, and the product that is added to the weight's gradient, once in fp32
         return view.act * _chunk_tokens(view) * view.vocab + (view.act + 4.0) * _gradient(view)
-    if chosen == "te" or (chosen == "fp32" and _compiled(view)):
-        return _vector_bytes(view)
-    return _low(view) + (4.0 * view.tokens * _vocab(view) if chosen == "fp32" and _split(view) == 1 else 0.0)
+    if chosen == "chunk_gradients":
+        return _bytes(view, 1) + 4.0 * view.tokens * view.hidden + (view.act + 4.0) * _gradient(view)
+    return _vector_bytes(view) if _law(view) in ("te", "fp32 compiled") else _bytes(view, 1)
 
 
 def _backward_transient(view: LayerView) -> float:
-    """Returns the bytes in the backward: the 2-byte gradient; torch's loss makes two in fp32, of the log-softmax and of
-    its input, and a third for a vocabulary that is split (torch distributed/tensor/parallel/loss.py)."""
+    """Returns the bytes in the backward beside the saved ones."""
     chosen = _chosen(view)
     if chosen in ("linear", "liger", "te"):
         return _vector_bytes(view) if chosen == "te" else 0.0
-    if chosen in ("native", "unfused", "liger_cross_entropy") or _compiled(view):
-        return _low(view)
-    if chosen == "bf16":
-        return 2.0 * _low(view)
-    return 8.0 * view.tokens * _vocab(view) + (0.0 if _split(view) == 1 else _low(view))
+    return _bytes(view, 2)
 
 
 def _stranded_bytes(view: LayerView) -> float:
     """Returns the block of the 2-byte logits, free once they are cast (or kept by the model's output): the labels' gradient
     takes the block of the fp32 copy, the log-softmax's needs a new one, and the next of two bytes comes after both."""
-    return _low(view) if _chosen(view) == "fp32" and _split(view) == 1 and not _compiled(view) else 0.0
+    return _low(view) if _law(view) == "fp32" else 0.0
 
 
 def projection_backward(view: LayerView) -> Transient:
@@ -193,10 +235,10 @@ def projection_backward(view: LayerView) -> Transient:
     of its reduce-scatter; what the loss saved is gone."""
     nbytes = view.gathered_bytes + (view.hidden_bytes if view.sp else 0.0)
     chosen = _chosen(view)
-    if chosen == "liger":  # made in the forward
+    if chosen in ("liger", "chunk_gradients"):  # made in the forward
         return Transient("head_backward", _saved_bytes(view), freed=_saved_bytes(view))
     if chosen != "linear":
-        nbytes += _low(view) + (_vector_bytes(view) if chosen == "te" else 0.0)
+        nbytes += _low(view) / (8 if chosen == "chunks" else 1) + (_vector_bytes(view) if chosen == "te" else 0.0)
     return Transient("head_backward", nbytes, freed=_saved_bytes(view))
 
 

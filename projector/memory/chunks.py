@@ -13,6 +13,7 @@ from projector.layers.mask import mask_bytes
 from projector.layers.recompute import checkpoint_groups
 from projector.mechanisms.data_parallel import Gathered
 from projector.memory.offload import RESIDENT, module_bytes
+from projector.memory.state import late_gradients
 from projector.memory.transients import Stale, boundary_tensors, stale
 from projector.operators.saved import Transient
 from projector.size import are_columns, most
@@ -23,16 +24,17 @@ from projector.workload.recipe import Recipe
 
 class Moment(NamedTuple):
     """An event of a chunk: bytes ``saved`` by the chunk itself at that time, ``transient`` bytes that live only then,
-    and ``stranded`` bytes of free blocks that no request of that time fits."""
+    ``stranded`` bytes of free blocks that no request of that time fits, and ``absent`` ones of gradients still to come."""
 
     name: str
     saved: float
     transient: float
     stranded: float = 0.0
+    absent: float = 0.0
 
     @property
     def total(self) -> float:
-        return self.saved + self.transient
+        return self.saved + self.transient - self.absent
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class ChunkMemory:
 class BlockMemory(NamedTuple):
     """Memory of one block: bytes ``saved`` without recompute, ``kept`` or ``dropped`` under it, ``pending`` between the
     halves of a split backward, ``offloaded`` by ``offload_modules``, and of its input (``width``); of those dropped,
-    ``cached`` until the forward ends; its costliest moments."""
+    ``cached`` until the forward ends; of gradients that its backward brings (``late``); its costliest moments."""
 
     saved: float
     kept: float
@@ -64,6 +66,7 @@ class BlockMemory(NamedTuple):
     pending: float
     offloaded: float
     width: float
+    late: float
     forward: Transient | None
     replay: Transient | None
     backward: tuple[Transient, ...]
@@ -80,6 +83,7 @@ def block_memory(resolved: Resolved, name: Hashable) -> BlockMemory:
         block.pending_bytes,
         module_bytes(resolved.workload.recipe, block),
         lower.residual_bytes(name, resolved) if isinstance(name, LayerKind) else 0.0,
+        late_gradients(resolved, block.owned),
         block.forward_transient,
         block.replay_transient,
         block.backward_transients,
@@ -96,6 +100,11 @@ class _Segment(NamedTuple):
     cached: float = 0.0
     beside: float = 0.0
     replays: bool = False
+
+    @property
+    def late(self) -> float:
+        """Returns the bytes of gradients that its backward brings."""
+        return sum(layer.late for layer in self.layers)
 
     @property
     def backward(self) -> Moment:
@@ -140,21 +149,27 @@ def chunk_memory(
     kept = running + sum(end.saved for end in ends)
     forward.append(Moment("forward", kept, beside + (0.0 if ends else gathered.forward)))
     forward += [_forward(end, kept, beside + gathered.loss) for end in ends[:1]]
-    backward = _backward(runs, ends, kept, x, old, gathered)
+    beside = old.backward - (x if last else 0.0) + gathered.backward
+    first_late = sum(block.late for block in entry)
+    late = first_late + sum(end.late for end in ends) + sum(number * segment.late for segment, number in runs)
+    backward = _backward(runs, ends, kept, x, old, gathered, late)
     backward += [
-        Moment(moment.name, block.saved, moment.net + old.backward - (x if last else 0.0) + gathered.backward)
+        Moment(moment.name, block.saved, moment.net + beside, absent=first_late)
         for block in entry
         for moment in block.backward
     ]
-    costliest = _costliest(backward)
-    held = most(*[moment.total + moment.stranded for moment in backward])
+    costliest, ahead = _costliest(backward), _costliest(forward)._replace(absent=late)
+    pools = [moment.total + moment.stranded for moment in backward]
+    if resolved.execution.data_parallel.torch_fsdp:
+        ahead = ahead._replace(stranded=late)
+        pools = [pool + moment.absent for pool, moment in zip(pools, backward, strict=True)] + [ahead.total + late]
     return ChunkMemory(
         # a combined forward and backward differentiates the old loss before it computes the new one
         # (Megatron-LM core/pipeline_parallel/combined_1f1b.py): its tensors never exist twice
         saved=kept - (_loss_bytes(ends) if recipe.overlap_moe_expert_parallel_comm else 0.0),
         pending=sum(number * layer.pending for segment, number in runs for layer in segment.layers),
-        forward=_costliest(forward),
-        backward=costliest._replace(stranded=held - costliest.total),
+        forward=ahead,
+        backward=costliest._replace(stranded=most(*pools) - costliest.total),
     )
 
 
@@ -169,20 +184,28 @@ def _loss_bytes(ends: list[BlockMemory]) -> float:
 
 
 def _backward(
-    runs: list[tuple[_Segment, int]], ends: list[BlockMemory], kept: float, x: float, old: Stale, gathered: Gathered
+    runs: list[tuple[_Segment, int]],
+    ends: list[BlockMemory],
+    kept: float,
+    x: float,
+    old: Stale,
+    gathered: Gathered,
+    late: float,
 ) -> list[Moment]:
-    """Returns the moments from the head down: each layer's backward with everything saved before it still there. No
-    gradient enters the head, so that the boundary's counts one tensor too many there."""
-    moments = [Moment("backward", kept, old.backward)]
+    """Returns the moments from the head down: each layer's backward with everything saved before it still there, and
+    ``late`` bytes of gradients not yet. No gradient enters the head, so that the boundary's counts one tensor too many
+    there. Of equal layers the last has least saved and most gradients."""
+    moments = [Moment("backward", kept, old.backward, absent=late)]
     for moment in ends[0].backward if ends else ():
         weights = gathered.projection if moment.freed else gathered.loss
         beside = moment.bytes + old.backward - x + weights
-        moments.append(Moment(moment.name, kept - moment.freed, beside, moment.stranded))
-    kept -= sum(end.saved for end in ends)
+        moments.append(Moment(moment.name, kept - moment.freed, beside, moment.stranded, late))
+    kept, late = kept - sum(end.saved for end in ends), late - sum(end.late for end in ends)
     for segment, number in reversed(runs):
-        own = segment.backward
-        moments.append(Moment(own.name, kept, own.transient + old.backward + gathered.backward))
-        kept -= number * segment.saved
+        own, rest = segment.backward, number - 1
+        first = own._replace(saved=kept, transient=own.transient + old.backward + gathered.backward, absent=late)
+        moments += [first, first._replace(saved=kept - rest * segment.saved, absent=late - rest * segment.late)]
+        kept, late = kept - number * segment.saved, late - number * segment.late
     return moments
 
 

@@ -147,7 +147,8 @@ def _rank(rank: int, allocator: Allocator, own: RankHoldings, met: Situations) -
         there = {name: static[name] for name in ("weights", "gradients")}
         static = dict.fromkeys(static, 0.0) | there
         peak = Moment("construction", 0.0, kept.construction - there["weights"] - there["gradients"])
-    components = static | {"activations": peak.saved, "transient": peak.transient}
+    there = {"gradients": static["gradients"] - peak.absent}
+    components = static | there | {"activations": peak.saved, "transient": peak.transient}
     return RankMemory(rank, components, sum(components.values()), peak.name, own.kept.parameters, cached)
 
 
@@ -157,6 +158,6 @@ def _peak(memories: Sequence[ChunkMemory], met: Situations) -> Moment:
     index = int(np.argmax(total))
     memory = memories[int(met.chunk[index])]
     if met.forward[index]:
-        return Moment(memory.forward.name, float(base[index]) + memory.forward.saved, memory.forward.transient)
+        return memory.forward._replace(saved=float(base[index]) + memory.forward.saved)
     others = float(base[index]) - memory.saved
     return memory.backward._replace(saved=others + memory.backward.saved)

@@ -12,7 +12,7 @@ from projector.memory.offload import states_on_host
 from projector.memory.parameters import StageParameters
 from projector.operators.rank import WIDTH
 from projector.operators.weights import WeightSet
-from projector.size import most
+from projector.size import most, where
 from projector.workload.recipe import Recipe
 
 
@@ -62,13 +62,12 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
     reference = copies * (2.0 if recipe.precision != "fp32" else 4.0) if recipe.reference and not recipe.lora else 0.0
     gradients = spread(trained, "gradients") * (each.gradient + sharing.beside_gradients(resolved.workload))
     whole = sharing.keeps_whole_gradients(resolved.workload)
+    adapters = parameters.adapters * each.weight if recipe.lora else 0.0
+    away = sharing.taken_along if recipe.optimizer_cpu_offload else frozenset[str]()
     return State(
         components={
-            "weights": reference
-            + copies * stored
-            - narrowed
-            + (parameters.adapters * each.weight if recipe.lora else 0.0),
-            "gradients": trained.total * sharing.reduce_bytes if whole else gradients,
+            "weights": 0.0 if "weights" in away else reference + copies * stored - narrowed + adapters,
+            "gradients": trained.total * sharing.reduce_bytes if whole else 0.0 if "gradients" in away else gradients,
             "master_weights": on_gpu * each.master,
             "moments": here * states,
             "dummy_wgrad": 0.0 if recipe.lora else resolved.execution.fusion.placeholders(weights.trained),
@@ -77,6 +76,20 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
         step=_step_bytes(resolved, each, spread(trained, "states"), trained),
         construction=_construction(weights, each) if copied else 0.0,
     )
+
+
+def late_gradients(resolved: Resolved, weights: WeightSet) -> float:
+    """Returns the bytes of the gradients of ``weights`` that no micro-batch before has left: autograd makes them in the
+    backward, and torch's optimizers drop them after the step (torch/optim/optimizer.py, ``zero_grad``: to none). Under a
+    pipeline, and of several micro-batches, those of the first are there."""
+    workload, sharing = resolved.workload, resolved.execution.data_parallel
+    recipe = workload.recipe
+    if not sharing.drops_gradients or recipe.pp > 1 or recipe.optimizer_cpu_offload:
+        return 0.0
+    trained = weights.only("adapter") if recipe.lora else weights.trained
+    own = sharing.resident("gradients", workload, trained.dense, trained.expert) * _per_element(resolved).gradient
+    late: float = where(lambda number: number == 1, workload.num_microbatches, own, 0.0)
+    return late
 
 
 def _per_element(resolved: Resolved) -> _PerElement:

@@ -93,7 +93,7 @@ def offloads(resolved: Resolved) -> tuple[str, ...]:
 
 
 def host_bytes(resolved: Resolved, cluster: Cluster) -> float:
-    """Returns the least bytes that the fullest host holds: for each of its ranks the states and activations that
+    """Returns the least bytes that the fullest host holds: for each of its ranks the weights, states and activations that
     offload takes from the peak of the device. An optimizer on the host has fp32 states, whatever the device's would
     have. Ranks of one stage fill hosts first (tp, cp and dp before pp)."""
     workload = resolved.workload
@@ -109,7 +109,7 @@ def host_bytes(resolved: Resolved, cluster: Cluster) -> float:
 
 
 def _movable_bytes(resolved: Resolved, gpu: Gpu) -> list[float]:
-    names = ("master_weights", "moments", "activations")
+    names = ("weights", "gradients", "master_weights", "moments", "activations")
     return [sum(rank.components[name] for name in names) for rank in plan(resolved, gpu).ranks]
 
 

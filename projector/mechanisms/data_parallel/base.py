@@ -85,6 +85,14 @@ class DataParallel(Strategy):
     bucketed_to_host: ClassVar[bool] = False
     """Whether gradients go to an optimizer on the host in 16-bit buckets beside the backward, and weights return so."""
 
+    taken_along: ClassVar[frozenset[str]] = frozenset()
+    """Those of ``weights``, ``gradients`` that live in host memory where the optimizer does."""
+    drops_gradients: ClassVar[bool] = False
+    """Whether autograd makes gradients anew in each step, instead of adding to a buffer that stays."""
+    torch_fsdp: ClassVar[bool] = False
+    """Whether it is torch's: reduced gradients are allocated on a stream of their own, whose free blocks nothing else
+    gets (torch distributed/fsdp: ``foreach_reduce``, ``_reduce_grad``)."""
+
     parameter_bytes: float = 2.0
     master_bytes: float = 4.0
     grad_bytes: float = 4.0

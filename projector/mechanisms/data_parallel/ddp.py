@@ -106,6 +106,7 @@ class TorchDDP(DDP):
     steps the fp32 weights themselves."""
 
     name: ClassVar[str] = "torch_ddp"
+    drops_gradients: ClassVar[bool] = True
     megatron_core: ClassVar[bool] = False
     clears_buffers: ClassVar[bool] = False
 

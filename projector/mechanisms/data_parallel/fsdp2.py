@@ -28,6 +28,9 @@ class FSDP2(FullySharded):
     else the embedding is released after use (pytorch/torchtitan pull request 1094)."""
 
     name: ClassVar[str] = "fsdp2"
+    taken_along: ClassVar[frozenset[str]] = frozenset({"weights", "gradients"})  # CPUOffloadPolicy
+    drops_gradients: ClassVar[bool] = True
+    torch_fsdp: ClassVar[bool] = True
     parameter_bytes: float = 4.0
     master_bytes: float = 0.0
     wraps_stages: bool = True

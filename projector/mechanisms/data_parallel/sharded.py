@@ -79,6 +79,9 @@ class FSDP1(FullySharded):
     """The root unit, both ends of the model, stays gathered throughout. Units work on views of their buffer."""
 
     name: ClassVar[str] = "fsdp1"
+    taken_along: ClassVar[frozenset[str]] = frozenset({"weights", "gradients"})  # CPUOffload
+    drops_gradients: ClassVar[bool] = True
+    torch_fsdp: ClassVar[bool] = True
     parameter_bytes: float = 4.0
     master_bytes: float = 0.0
 
@@ -135,13 +138,17 @@ class Zero3(FullySharded):
 
     name: ClassVar[str] = "zero3"
     bucketed_to_host: ClassVar[bool] = True
+    taken_along: ClassVar[frozenset[str]] = frozenset({"gradients"})  # grad_partitions_flat_buffer is on self.device
 
     @property
     def _unit_gradient(self) -> float:
         return 2.0
 
-    def _beside_layers(self, whole: float, ends: float) -> float:
-        return 2.0 * least(_BUCKET, whole)
+    def gathered(self, recipe: Recipe, whole: float, unit: float, embedding: float, head: float) -> Gathered:
+        """Returns the gathered units, the bucket, which stays, and in the backward the copy that is laid out."""
+        found, bucket = super().gathered(recipe, whole, unit, embedding, head), 2.0 * least(_BUCKET, whole)
+        both = bucket * (1.0 if recipe.lora else 2.0)  # gradients of adapters weigh next to nothing
+        return Gathered(found.forward + bucket, found.backward + both, found.loss + bucket, found.projection + both)
 
     def copied(
         self, unit: str, workload: Workload, elements: float, activation_bytes: float

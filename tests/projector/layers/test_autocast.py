@@ -74,7 +74,7 @@ def test_copies_of_replayed_layers_live_to_the_end_of_the_forward_and_not_beyond
 @pytest.mark.parametrize(("gpus", "beside"), [(1, 0), (2, 4)])
 def test_buckets_live_beside_gradients_where_there_are_several_processes(gpus: int, beside: int, sharding: str) -> None:
     run = project(
-        model="llama3.2_1b", gpu="h100_sxm", gpus=gpus, framework="pytorch", global_batch_size=gpus,
+        model="llama3.2_1b", gpu="h100_sxm", gpus=gpus, framework="pytorch", global_batch_size=2 * gpus,
         data_parallel_sharding=sharding,
     )  # fmt: skip
     held = run.memory.components

@@ -1,8 +1,11 @@
 """Functions written operator by operator in torch, counted as they run: what each kernel reads and writes, what autograd
 keeps. Formulas of Kimi K3's activation and residual (moonshotai/Kimi-K3), of GELU by tanh."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from projector.frameworks import resolve  # noqa: E402
 from projector.layers import attention_residual, local, mlp  # noqa: E402
+from projector.layers.cross_entropy import _BYTES  # noqa: E402
 from projector.operators.module import Module  # noqa: E402
 from projector.operators.types import Stream  # noqa: E402
 from projector.workload import zoo  # noqa: E402
@@ -122,3 +126,38 @@ def test_the_residual_of_kimi_k3(candidates: int) -> None:
     compared(part, found)
     (kept,) = (each.bytes for each in part.saves if each.name.endswith(".candidates"))
     assert kept == pytest.approx(found[2], rel=SMALL)
+
+
+# Losses as they run: the most bytes of a logit that live at a time, beside the output layer's weight and its gradient.
+
+TOKENS, WORDS, CHUNKS = 256, 16000, 8
+
+
+def _loss(kind: str) -> Callable[[Any, Any, Any], None]:
+    def one(hidden: Any, labels: Any, weight: Any) -> Any:
+        return torch.nn.functional.cross_entropy((hidden @ weight.t()).float(), labels, reduction="sum")
+
+    def chunks(hidden: Any, labels: Any, weight: Any) -> None:
+        parts = zip(hidden.chunk(CHUNKS), labels.chunk(CHUNKS), strict=True)
+        sum(one(*part, weight) for part in parts).backward()
+
+    def chunk_gradients(hidden: Any, labels: Any, weight: Any) -> None:
+        for part, own in zip(hidden.detach().chunk(CHUNKS), labels.chunk(CHUNKS), strict=True):
+            logits = part.requires_grad_() @ weight.t()  # those of the chunk before stay until these are there
+            torch.nn.functional.cross_entropy(logits.float(), own, reduction="sum").backward()
+
+    return {"fp32": lambda *given: one(*given).backward(), "chunks": chunks, "chunk_gradients": chunk_gradients}[kind]
+
+
+@pytest.mark.parametrize("kind", ["fp32", "chunks", "chunk_gradients"])
+def test_a_loss_holds_as_many_bytes_of_a_logit(kind: str, tmp_path: Path) -> None:
+    hidden, weight = (torch.randn(n, 8, dtype=torch.bfloat16, requires_grad=True) for n in (TOKENS, WORDS))
+    labels, run = torch.randint(0, WORDS, (TOKENS,)), _loss(kind)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as seen:
+        run(hidden, labels, weight)
+    seen.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    sizes = sorted((each["ts"], each["args"]["Bytes"]) for each in events if each.get("name") == "[memory]")
+    most = max(accumulate(size for _, size in sizes)) / (TOKENS * WORDS)
+    saved, forward, backward = (2 * low + own for low, own in _BYTES[kind])
+    assert most == pytest.approx(saved + max(forward, backward), abs=0.15)

@@ -1,11 +1,13 @@
 """torchtitan: what its checkpoints, its loss and its units of sharding leave in memory, in closed form."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
 from projector.layers.lower import layer
+from projector.memory.chunks import block_memory
 from projector.memory.plan import plan
 from projector.operators.types import Collective, GroupedGemm
 from projector.workload import zoo
@@ -20,9 +22,11 @@ GPU = gpu("hopper", 94.0)
 def case(layers: int = 2, *, tp: int = 1, fusion: Any = None, parts: Any = None, **fields: Any) -> Any:
     how = recipe(
         micro_batch_size=1, seq_length=TOKENS, tp=tp, sequence_parallel=tp > 1,
-        data_parallel_sharding="optim_grads_params", gradient_accumulation_fusion=False, cross_entropy_fusion="none",
-        make_vocab_size_divisible_by=1,
-        **{"torch_compile": False, "recompute_granularity": "selective", "recompute_modules": ("op_sac",)} | fields,
+        gradient_accumulation_fusion=False, cross_entropy_fusion="none", make_vocab_size_divisible_by=1,
+        **{
+            "data_parallel_sharding": "optim_grads_params", "torch_compile": False, "recompute_granularity": "selective",
+            "recompute_modules": ("op_sac",),
+        } | fields,
     )  # fmt: skip
     behaviour = {"data_parallel": {"strategy": "fsdp2"}} | (parts or {})
     return resolved(llama(layers), how, 8, fusion=_FUSION | (fusion or {}), **behaviour)
@@ -99,6 +103,43 @@ def test_ends_of_the_model_that_are_the_roots_stay_gathered() -> None:
     assert held.backward - less.backward == pytest.approx(2 * 7e8 + 2 * 4e8)
     assert held.loss - less.loss == pytest.approx(2 * 3e8)
     assert held.projection == pytest.approx(held.loss + 2 * 4e8)
+
+
+@pytest.mark.parametrize("strategy", ["fsdp2", "fsdp1", "torch_ddp", "zero3"])
+@pytest.mark.parametrize("layers", [2, 16])
+@pytest.mark.parametrize("granularity", ["none", "full"])
+def test_gradients_of_torch_come_with_the_backward(strategy: str, layers: int, granularity: str) -> None:
+    """One micro-batch begins without them (``zero_grad``), and a later one with all. Blocks of those that FSDP reduces are a
+    stream's own, so that the allocator holds them all the same; DeepSpeed's are a buffer that stays."""
+    sharding = "no_shard" if strategy == "torch_ddp" else "optim_grads_params"
+    how = {"recompute_granularity": granularity, "recompute_modules": None, "data_parallel_sharding": sharding}
+    made = [
+        case(layers, parts={"data_parallel": {"strategy": strategy}}, global_batch_size=8 * number, **how)
+        for number in (1, 2)
+    ]
+    (one,), (two,) = (plan(each, GPU).ranks for each in made)
+    missing = two.components["gradients"] - one.components["gradients"]
+    if strategy == "zero3":
+        assert (one, missing) == (two, 0.0)
+        return
+    assert two.allocated - two.components["gradients"] <= one.allocated <= two.allocated - missing
+    assert (one.held == pytest.approx(two.held)) if strategy.startswith("fsdp") else (one.held <= two.held)
+    block = partial(block_memory, made[0])
+    late = block("embedding").late + block("head").late + layers * block(made[0].workload.model.layer_kinds[0]).late
+    beside = made[0].execution.data_parallel.beside_gradients(made[0].workload) / 4.0
+    assert two.components["gradients"] == pytest.approx(late * (1.0 + beside))
+    assert block_memory(made[1], "head").late == 0.0
+    if one.event.startswith("loss"):
+        assert missing == pytest.approx(late)
+
+
+def test_weights_and_gradients_of_fsdp_go_to_the_host_with_the_optimizer() -> None:
+    """``CPUOffloadPolicy``: the rank keeps what it gathers; ZeRO-3's offload of the optimizer leaves the weights there."""
+    for strategy, left in (("fsdp2", (0, 0)), ("fsdp1", (0, 0)), ("zero3", (1, 0)), ("megatron_fsdp", (1, 1))):
+        one = case(16, parts={"data_parallel": {"strategy": strategy}}, optimizer_cpu_offload=True)
+        (rank,) = plan(one, GPU).ranks
+        assert (rank.components["weights"] > 0, rank.components["gradients"] > 0) == left
+        assert rank.components["moments"] == rank.components["master_weights"] == 0.0 < rank.components["transient"]
 
 
 def test_products_of_grouped_experts_are_replayed_and_what_an_exchange_brought_stays_where_the_policy_names_it() -> (
