@@ -29,7 +29,7 @@ def _inside(path: Path) -> tuple[Path, ...]:
 
 
 def load(paths: Sequence[Path], gpu: str | None = None) -> Loaded:
-    """Returns the rows of all files, and of the files of all folders, in order; raises all mistakes in one ``InputError``."""
+    """Returns the rows of all files and folders, in order; raises all mistakes of all files in one ``InputError``."""
     rows: list[Row] = []
     skipped: list[Skipped] = []
     problems: list[Problem] = []
