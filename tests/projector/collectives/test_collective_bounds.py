@@ -129,6 +129,13 @@ def test_a_faster_network_is_never_slower(kind: str, size: float, local: int, no
 
 
 @given(clusters, kinds, nbytes, st.integers(1, 64), st.data())
+def test_a_node_more_is_never_faster(cluster: Cluster, kind: str, size: float, nodes: int, data: st.DataObject) -> None:
+    local = data.draw(st.integers(1, cluster.gpus_per_node))
+    fewer, more = (float(seconds_of(kind, size, GroupShape(local * n, local), cluster)) for n in (nodes, nodes + 1))
+    assert more >= fewer * (1 - 1e-9)
+
+
+@given(clusters, kinds, nbytes, st.integers(1, 64), st.data())
 def test_the_same_group_on_more_nodes_is_never_faster(
     cluster: Cluster, kind: str, size: float, nodes: int, data: st.DataObject
 ) -> None:
