@@ -18,8 +18,7 @@ def default_tables() -> tuple[Path, ...]:
     folder = tables_dir()
     if folder is None:
         raise InputError([Problem("measured/kernels", "", "no such folder", "kernel tables, or a TABLE.csv")])
-    current = Path.cwd()
-    return _inside(folder.relative_to(current) if folder.is_relative_to(current) else folder)
+    return _inside(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
 
 
 def _inside(path: Path) -> tuple[Path, ...]:
