@@ -18,17 +18,21 @@ def default_tables() -> tuple[Path, ...]:
     folder = tables_dir()
     if folder is None:
         raise InputError([Problem("measured/kernels", "", "no such folder", "kernel tables, or a TABLE.csv")])
-    current = Path.cwd()
-    short = folder.relative_to(current) if folder.is_relative_to(current) else folder
-    return tuple(path for path in sorted(short.glob("*/*.csv")) if not path.name.endswith(".sources.csv"))
+    return _inside(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
+
+
+def _inside(path: Path) -> tuple[Path, ...]:
+    """Returns the tables of a folder with one folder a GPU; of a file, the file."""
+    files = sorted(path.glob("*/*.csv")) if path.is_dir() else [path]
+    return tuple(file for file in files if not file.name.endswith(".sources.csv"))
 
 
 def load(paths: Sequence[Path], gpu: str | None = None) -> Loaded:
-    """Returns the rows of all files in order; raises all mistakes of all files in one ``InputError``."""
+    """Returns the rows of all files and folders, in order; raises all mistakes of all files in one ``InputError``."""
     rows: list[Row] = []
     skipped: list[Skipped] = []
     problems: list[Problem] = []
-    unique = tuple(dict.fromkeys(paths))
+    unique = tuple(dict.fromkeys(file for path in paths for file in _inside(path)))
     for path in unique:
         with collecting_into(problems):
             table = read(path, gpu)

@@ -17,21 +17,22 @@ __all__ = ["all_reduce"]
 
 def all_reduce(net: Network) -> Iterator[Cost]:
     """Yields NVLS in one domain; between domains each rank's share goes through a tree, or a switch, by its own adapter."""
-    inside, fill = _nvls(net), net.fill("simple")
-    launch = net.constants["collective.launch_us"] * 1e-6
-    nvls = launch + net.constants["nvls_us"] * 1e-6
+    inside, us = _nvls(net), net.constants
+    nvls = (us["collective.launch_us"] + us["nvls_us"]) * 1e-6
     if inside is not None and net.nodes == 1:
-        yield Cost("nvls", nvls, inside, fill)
+        yield Cost("nvls", nvls, inside, net.fill("simple"))
     elif inside is not None:
-        latency = nvls + 2 * net.crossings(*levels(net), "simple")
+        # A chunk is reduced in the switch, crosses the network and is sent out again before its buffer takes another; the
+        # wire's own latency hides behind the chunks in flight (NCCL_STEPS, 8).
+        fill, latency = us["extra_us.inter.nvls"] * 1e-6, nvls + 2 * net.crossings(*levels(net), "nvls")
         # Two nodes hold one half of the buffer each and exchange the other halves (NVIDIA/nccl@5067397c2676
         # src/graph/tuning.cc, the case of two nodes of ``NCCL_ALGO_NVLS_TREE``)
         yield Cost("nvls_tree", latency, max(inside, (1.0 if net.nodes == 2 else 2.0) / net.rail_rate()), fill)
     if net.cluster.inter.in_switch_reduction and net.nodes > 1:
         # Every adapter sends its share once and receives the sum once, whatever the number of nodes.
         chain = 2.0 * (net.local - 1) / net.local / net.link_rate()
-        latency = launch + net.constants["collnet_us"] * 1e-6 + net.crossings(2, 2 * (net.pods > 1), "ll")
-        yield Cost("collnet", latency, max(inside or chain, 1.0 / net.rail_rate()), fill)
+        latency = (us["collective.launch_us"] + us["collnet_us"]) * 1e-6 + net.crossings(2, 2 * (net.pods > 1), "ll")
+        yield Cost("collnet", latency, max(inside or chain, 1.0 / net.rail_rate()), net.fill("simple"))
 
 
 def _nvls(net: Network) -> float | None:

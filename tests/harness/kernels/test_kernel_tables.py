@@ -1,5 +1,6 @@
 """Kernel tables of any origin become rows or reasons; wrong files say everything that is wrong with them."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -8,10 +9,12 @@ from asked import put, refusal
 from tabled import tabled
 
 from harness.kernels import table
+from harness.kernels.collectives_table import read as read_collectives
 from harness.kernels.schema import read
 from projector.hardware.catalogue import gpu
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
+FABRICS = ("collectives", "collectives_unseen")
 HEAD = "source,gpu,dtype,op,m,n,k,batch,layout,out_dtype,accumulate,library,kernel,metric,value,tflops,time_us,notes\n"
 
 
@@ -135,6 +138,19 @@ def test_all_measured_tables_are_read(root: Path, monkeypatch: pytest.MonkeyPatc
     assert all(table.was_fitted(row) for row in loaded.rows[::500])
     assert {row.kind for row in loaded.rows} >= {"gemm", "attention", "grouped"}
     assert all(not Path(row.where).is_absolute() for row in loaded.rows[::500])
+
+
+def test_no_constant_was_fitted_on_a_source_of_the_unseen_tables(root: Path) -> None:
+    """A repository that publishes tables of its own counts as one source; an issue or a pull request as one of its own."""
+    seen, unseen = (table.load([root / "measured" / name]).rows for name in ("kernels", "kernels_unseen"))
+    assert len(unseen) > 350
+    assert not any(table.was_fitted(row) for row in unseen)
+    origins = [{re.split(r"[@ ]", row.measured.source)[0] for row in rows} for rows in (seen, unseen)]
+    assert len(origins[1]) >= 10
+    assert not origins[0] & origins[1]
+    fabrics = [{record.source for record in read_collectives(root / "measured" / name)} for name in FABRICS]
+    assert len(fabrics[1]) >= 8
+    assert not fabrics[0] & fabrics[1]
 
 
 def test_third_party_tables_give_the_same_rows_as_our_own(root: Path, shared: Path, monkeypatch) -> None:

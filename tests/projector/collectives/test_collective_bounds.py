@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -126,6 +127,14 @@ def test_a_faster_network_is_never_slower(kind: str, size: float, local: int, no
     shape = GroupShape(local * nodes, local)
     faster = replace(H100, inter=replace(H100.inter, bandwidth=2 * H100.inter.bandwidth))
     assert float(seconds_of(kind, size, shape, faster)) <= float(seconds_of(kind, size, shape, H100))
+
+
+@given(clusters, nbytes, st.data())
+def test_a_node_more_is_never_faster(cluster: Cluster, size: float, data: st.DataObject) -> None:
+    local = data.draw(st.integers(1, cluster.gpus_per_node))
+    for kind in KINDS:
+        times = [float(seconds_of(kind, size, GroupShape(local * n, local), cluster)) for n in (1, 2, 3, 4, 8, 9, 64)]
+        assert all(more >= fewer * (1 - 1e-9) for fewer, more in pairwise(times)), kind
 
 
 @given(clusters, kinds, nbytes, st.integers(1, 64), st.data())
