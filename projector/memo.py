@@ -16,8 +16,10 @@ T = TypeVar("T")
 V = TypeVar("V")
 F = TypeVar("F", bound=Callable[..., Any])
 _HASH, _MADE = "_hash", "_made"
+#: Attribute of a run that holds it without recompute (:func:`projector.frameworks.scope.without_recompute`).
+BARE = "_bare"
 #: Attributes of a frozen dataclass that are derived from its fields; copies with other values leave them out.
-DERIVED = (_HASH, _MADE, "_form", "_known")
+DERIVED = (_HASH, _MADE, BARE, "_form", "_known")
 
 
 def evolve(value: T, **changes: object) -> T:

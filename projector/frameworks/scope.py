@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector.frameworks.types import Resolved
-from projector.memo import evolve
+from projector.memo import BARE, evolve
 from projector.size import column, raw
 from projector.workload.field_facts import about_of
 from projector.workload.recipe import Recipe
@@ -45,23 +45,56 @@ _NUMBERS = (*SIZES, "pp", "global_batch_size", "data_parallel_shard_size")
 #: Indices of the numbers by which the groups of a run lie on its nodes.
 PLACING = [i for i, name in enumerate((*_NUMBERS, "gpus")) if name not in _BATCH]
 STAGES = _NUMBERS.index("pp")
-_switches = attrgetter(*(name for name in _SEEN if name not in {*SIZES, "recompute_num_layers"}))
+_RECOMPUTE = tuple(name for name in _SEEN if name.startswith("recompute_"))
+_switches = attrgetter(*(name for name in _SEEN if name not in {*SIZES, *_RECOMPUTE}))
+_replays = attrgetter(*(name for name in _RECOMPUTE if name != "recompute_num_layers"))
 _numbers = attrgetter(*(f"recipe.{name}" for name in _NUMBERS), "gpus")
 
 
 def layer_key(resolved: Resolved) -> Hashable:
-    """Returns a key of runs whose layers differ in numbers alone: their :data:`SIZES`, and how many ranks there are. A
-    stage's composition says how many layers are recomputed, except where layers are replayed together."""
-    workload, recipe = resolved.workload, resolved.workload.recipe
-    together = None if recipe.recompute_method == "block" else recipe.recompute_num_layers
-    return workload.model, workload.framework, resolved.execution, _switches(recipe), together, _host(resolved)
+    """Returns a key of runs whose layers differ in numbers alone: their :data:`SIZES`, and how many ranks there are."""
+    return _modules_seen(resolved), recompute_key(resolved)
 
 
-def build_key(resolved: Resolved) -> Hashable:
-    """Returns a key of runs with equal :func:`layer_key` whose sizes, as a rule, give a layer the same operators:
-    other runs would be split apart (:mod:`projector.size`) in every build, each time after half a layer."""
+def modules_key(resolved: Resolved) -> Hashable:
+    """Returns a key of runs whose layers consist of the same modules, in other numbers, whatever is recomputed of them,
+    and whose sizes, as a rule, give a layer the same operators: other runs would be split apart (:mod:`projector.size`)
+    in every build, each time after half a layer."""
     recipe = resolved.workload.recipe
-    return layer_key(resolved), recipe.tp == 1, recipe.cp
+    return _modules_seen(resolved), recipe.tp == 1, recipe.cp
+
+
+def _modules_seen(resolved: Resolved) -> Hashable:
+    workload = resolved.workload
+    return workload.model, workload.framework, resolved.execution, _switches(workload.recipe), _host(resolved)
+
+
+def recompute_key(resolved: Resolved) -> Hashable:
+    """Returns how layers are recomputed. A stage's composition says how many of them are, except where layers are
+    replayed together."""
+    recipe = resolved.workload.recipe
+    return _replays(recipe), None if recipe.recompute_method == "block" else recipe.recompute_num_layers
+
+
+def without_recompute(resolved: Resolved) -> Resolved:
+    """Returns the run whose layers consist of the same modules and recompute nothing."""
+    bare = resolved.__dict__.get(BARE)
+    if bare is None:
+        nothing: dict[str, object] = dict.fromkeys(_RECOMPUTE)
+        bare = resolved.__dict__[BARE] = _with_recipe(resolved, nothing)
+    return bare
+
+
+def recomputed_as(bare: Resolved, other: Resolved) -> Resolved:
+    """Returns ``bare``, which recomputes nothing, with the recompute of ``other``; both share the modules of a layer."""
+    recomputed = _with_recipe(bare, {name: getattr(other.workload.recipe, name) for name in _RECOMPUTE})
+    recomputed.__dict__[BARE] = bare
+    return recomputed
+
+
+def _with_recipe(resolved: Resolved, fields: Mapping[str, object]) -> Resolved:
+    workload = resolved.workload
+    return evolve(resolved, workload=evolve(workload, recipe=evolve(workload.recipe, **fields)))
 
 
 def weight_key(resolved: Resolved) -> Hashable:

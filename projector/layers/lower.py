@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from projector.errors import Unsupported
+from projector.frameworks.scope import without_recompute
 from projector.frameworks.types import Resolved
 from projector.layers import (
     altup,
@@ -35,7 +36,7 @@ from projector.layers.recompute import recomputed
 from projector.layers.towers import after_stack, before_stack, frozen, image_placement
 from projector.memo import cached_on, evolve
 from projector.operators.module import Block, Module, Recomputed, block
-from projector.operators.saved import once
+from projector.operators.saved import Saved, once
 from projector.operators.types import added
 from projector.workload.layer_kinds import (
     Attention,
@@ -70,14 +71,24 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     matter). Raises :class:`Unsupported` for an architecture part no operator lowers.
     """
     seen = _within_kind(kind, resolved if quantised else _in_bf16(resolved))
+    parts, outer, whole = _without_recompute(kind, without_recompute(resolved), quantised)
+    replay = recomputed(parts, seen.workload.recipe, seen.execution.recompute)
+    return whole.under(replace(replay, kept=once((*replay.kept, *outer))))
+
+
+@cached_on(1)
+def _without_recompute(
+    kind: LayerKind, resolved: Resolved, quantised: bool
+) -> tuple[tuple[Module, ...], tuple[Saved, ...], Block]:
+    """Returns the modules of a layer, what is saved around them whatever is recomputed, and the layer that keeps all."""
+    seen = _within_kind(kind, resolved if quantised else _in_bf16(resolved))
     view = local(seen)
     parts = frozen(_layer_parts(kind, view), view, forward_only=kind.tower is not None)
     before, after = frozen(before_stack(kind, view), view, forward_only=kind.tower is not None), after_stack(kind, view)
     outer = tuple(saved for part in (*before, *after) for saved in part.saves)
     decoder = block(f"layer_{kind.name}", (*before, *parts, *after), _graphed(parts, view), _offloaded(view))
     decoder = _referenced(decoder, lambda frozen: _layer_parts(kind, frozen), view)
-    replay = recomputed(parts, view.recipe, view.execution.recompute)
-    return _sharded(decoder, view, seen.workload).under(replace(replay, kept=once((*replay.kept, *outer))))
+    return parts, outer, _sharded(decoder, view, seen.workload)
 
 
 @cached_on(1)
@@ -89,28 +100,35 @@ def residual_bytes(kind: LayerKind, resolved: Resolved) -> float:
 @cached_on(0)
 def embedding(resolved: Resolved) -> Block:
     """Returns the input embedding (first stage) for one micro-batch."""
-    return _end_block("embedding", lambda view: (*embed(view), *image_placement(view)), resolved)
+    return _end_block("embedding", lambda view: (*embed(view), *image_placement(view)), without_recompute(resolved))
 
 
 @cached_on(0)
 def head(resolved: Resolved) -> Block:
     """Returns the final norm, output layer and loss (last stage) for one micro-batch."""
-    return _end_block("head", lambda view: autocast.with_copies(output(view), view), resolved)
+    return _end_block("head", lambda view: autocast.with_copies(output(view), view), without_recompute(resolved))
 
 
 @cached_on(0)
 def mtp(resolved: Resolved) -> Block:
     """Returns one depth of multi-token prediction with its output layer and loss."""
+    inner, whole = _mtp_without_recompute(without_recompute(resolved))
+    return _replayed(whole, inner, resolved)
+
+
+@cached_on(0)
+def _mtp_without_recompute(resolved: Resolved) -> tuple[tuple[Module, ...], Block]:
+    """Returns the modules of the layer of a prediction depth, and the whole depth with its loss, which keeps all."""
     view, (inner, depth_parts) = local(resolved), _prediction(resolved)
     parts = _with_shared_weights((*depth_parts, *prediction.loss(view)), view)
-    return _sharded(_replayed(block("mtp", parts, _graphed(inner, view)), inner, resolved), view, resolved.workload)
+    return inner, _sharded(block("mtp", parts, _graphed(inner, view)), view, resolved.workload)
 
 
 @cached_on(0)
 def mtp_layer(resolved: Resolved) -> Block:
     """Returns the same as :func:`mtp` without output layer and loss, which model and depths compute together at the end."""
     view = local(resolved)
-    parts = _with_shared_weights(_prediction(resolved)[1], view)
+    parts = _with_shared_weights(_prediction(without_recompute(resolved))[1], view)
     return _replayed(block("mtp_layer", parts, offloaded=_offloaded(view)), parts, resolved)
 
 

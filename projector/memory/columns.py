@@ -14,7 +14,14 @@ import numpy as np
 
 from projector.errors import InputError, Refusal
 from projector.frameworks.columns import Layouts, Runs, built_in_groups, counted_columns, split_by_label
-from projector.frameworks.scope import build_key, once_per_step_key
+from projector.frameworks.scope import (
+    in_columns,
+    modules_key,
+    once_per_step_key,
+    recompute_key,
+    recomputed_as,
+    without_recompute,
+)
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
 from projector.mechanisms.data_parallel import Gathered
@@ -51,20 +58,28 @@ def lay_out(runs: Runs, gpu: Gpu, *, tensors: bool) -> tuple[list[LaidOut], Flig
     states, no tensors that pass through them."""
     flights, pipelines, whose, refused = _placed(runs)
     there, found = np.flatnonzero(flights.of >= 0), list[LaidOut]()
+    placed, index_of = runs.only(there), dict[Hashable, int]()
+    recompute = np.array([index_of.setdefault(recompute_key(one), len(index_of)) for one in placed.ones], np.intp)
 
     def build(layouts: Layouts, those: Rows) -> list[LaidOut]:
-        own = whose[there[those]]
-        groups = [(pipelines[own[part[0]]], part) for part in split_by_label(np.arange(len(own)), own)]
+        own, replays = whose[there[those]], recompute[placed.group[those]]
+        groups = [
+            (pipelines[own[part[0]]], placed.ones[placed.group[those[part[0]]]], part)
+            for part in split_by_label(np.arange(len(own)), own * len(index_of) + replays)
+        ]
         return _folded(layouts, groups, gpu.arch, tensors)
 
-    for own, made in built_in_groups(
-        runs.only(there), lambda run: (build_key(run), once_per_step_key(run)), build, _WIDE
-    ):
+    for own, made in built_in_groups(placed, _layout_key, build, _WIDE):
         if isinstance(made, list):
             found += [held._replace(rows=there[own[held.rows]]) for held in made]
         else:
             refused |= dict.fromkeys(there[own].tolist(), made)
     return found, flights, refused
+
+
+def _layout_key(run: Resolved) -> Hashable:
+    """Returns a key that runs share which are laid out in one go, whatever they recompute."""
+    return modules_key(run), once_per_step_key(run)
 
 
 def _placed(runs: Runs) -> tuple[Flights, list[Pipeline], Rows, dict[int, Refusal]]:
@@ -85,36 +100,43 @@ def _placed(runs: Runs) -> tuple[Flights, list[Pipeline], Rows, dict[int, Refusa
     return Flights(list(alive), of), list(places), whose, refused
 
 
-def _folded(layouts: Layouts, groups: Sequence[tuple[Pipeline, Rows]], gpu_arch: str, tensors: bool) -> list[LaidOut]:
-    """Returns the layouts of ``groups``: pipelines, with the rows of ``layouts`` that stand on each."""
-    build = _Fold(layouts, gpu_arch, {what for own, _ in groups for what, _ in own.held}, tensors)
-    kept = build.kept([([what for what, _ in own.held], rows) for own, rows in groups])
+def _folded(
+    layouts: Layouts, groups: Sequence[tuple[Pipeline, Resolved, Rows]], gpu_arch: str, tensors: bool
+) -> list[LaidOut]:
+    """Returns the layouts of ``groups``: pipelines, a run with the recompute of the group, and the rows of ``layouts``
+    that stand on it."""
+    build = _Fold(layouts, gpu_arch, {what for own, _, _ in groups for what, _ in own.held})
+    kept = build.kept([([what for what, _ in own.held], rows) for own, _, rows in groups])
     gathers = any((each[3:] > 0.0).any() for each in kept.values())
 
     def asked(what: Contents, chunks: tuple[Placed, ...]) -> list[_Asked]:
         return [(what if gathers else None, chunk) for chunk in chunks]
 
-    keys = [([key for each in own.held for key in asked(*each)], rows) for own, rows in groups]
-    sizes = build.chunks(keys, kept) if tensors else {}
+    alike: dict[Hashable, list[tuple[Pipeline, Resolved, Rows]]] = {}
+    for each in groups:
+        alike.setdefault(recompute_key(each[1]), []).append(each)
     number, found = layouts.cells.shape[1], []
     beside, nothing = rows(outside(layouts.run()), number), np.zeros((4, number))
-    for own, group in groups:
-        fixed = np.stack([kept[what][:3, group] for what, _ in own.held])[own.ranks].transpose(2, 0, 1)
-        held = np.stack([[sizes.get(key, nothing)[:, group] for key in asked(*each)] for each in own.held])
-        chunks = held[own.ranks].transpose(3, 0, 1, 2)
-        found.append(LaidOut(group, layouts.run(group), Sizes(chunks, fixed, beside[group])))
+    for those in alike.values():
+        one = recomputed_as(without_recompute(layouts.one), those[0][1])
+        keys = [([key for of in own.held for key in asked(*of)], rows) for own, _, rows in those]
+        sizes = build.chunks(one, keys, kept) if tensors else {}
+        for own, _, group in those:
+            fixed = np.stack([kept[what][:3, group] for what, _ in own.held])[own.ranks].transpose(2, 0, 1)
+            held = np.stack([[sizes.get(key, nothing)[:, group] for key in asked(*of)] for of in own.held])
+            chunks = held[own.ranks].transpose(3, 0, 1, 2)
+            run = in_columns(one, layouts.cells[:, group])
+            found.append(LaidOut(group, run, Sizes(chunks, fixed, beside[group])))
     return found
 
 
 class _Fold:
     """Sums over the blocks of ``runs``, by what ranks hold of them."""
 
-    def __init__(self, runs: Layouts, gpu_arch: str, held: Iterable[Contents], tensors: bool) -> None:
-        self._runs, self._gpu_arch = runs, gpu_arch
-        names = dict.fromkeys(name for what in held for name in what.names)
-        run = runs.run()
-        self._weights = {name: weights_of(run, name) for name in names if name != "mtp_layer"}
-        self._savings = {name: block_memory(run, name) for name in names if tensors and name != "mtp"}
+    def __init__(self, runs: Layouts, gpu_arch: str, held: Iterable[Contents]) -> None:
+        self._runs, self._gpu_arch, self._bare = runs, gpu_arch, without_recompute(runs.run())
+        self._names = dict.fromkeys(name for what in held for name in what.names)
+        self._weights = {name: weights_of(self._bare, name) for name in self._names if name != "mtp_layer"}
 
     def kept(self, asked: Iterable[tuple[Iterable[Contents], Rows]]) -> dict[Contents, Floats]:
         """Returns ``[7, rows]``: the bytes that a rank never gives back, that the optimizer step adds, the peak of the
@@ -128,11 +150,12 @@ class _Fold:
         return self._runs.folded(asked, lambda what: what.shape, build, 7)
 
     def chunks(
-        self, asked: Iterable[tuple[Iterable[_Asked], Rows]], kept: Mapping[Contents, Floats]
+        self, one: Resolved, asked: Iterable[tuple[Iterable[_Asked], Rows]], kept: Mapping[Contents, Floats]
     ) -> dict[_Asked, Floats]:
-        """Returns ``[4, rows]``: see :attr:`ChunkMemory.sizes`."""
-        recipe = self._runs.one.workload.recipe
+        """Returns ``[4, rows]`` (see :attr:`ChunkMemory.sizes`) with the recompute of ``one``."""
+        recipe, run = one.workload.recipe, recomputed_as(self._bare, one)
         grouped = recipe.recompute_method != "block" and (recipe.recompute_num_layers or 1) > 1
+        savings = {name: block_memory(run, name) for name in self._names if name != "mtp"}
 
         def shape(key: _Asked) -> Hashable:
             chunk, *ends = key[1]
@@ -147,6 +170,6 @@ class _Fold:
             if what is not None:
                 each = np.array([kept[one][3:] for one, _ in alike if one is not None])[place, :, those]
                 gathered = Gathered(*map(column, each.T))
-            return chunk_memory(run, chunk, first, last, gathered, lambda name: part(self._savings[name], those)).sizes
+            return chunk_memory(run, chunk, first, last, gathered, lambda name: part(savings[name], those)).sizes
 
-        return self._runs.folded(asked, shape, build, 4)
+        return Layouts(one, self._runs.cells).folded(asked, shape, build, 4)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from projector.frameworks.types import Resolved
 from projector.kernels.protocol import ComputeOp, Times
+from projector.mechanisms import Execution
 from projector.operators.types import Collective
 from projector.step.combined_1f1b import pairs_microbatches
 from projector.step.slowest_chip import slowed
@@ -44,34 +45,39 @@ def moves_every_microbatch(resolved: Resolved) -> bool:
     return sharing.gathers_every_microbatch(recipe) or sharing.reduces_every_microbatch(resolved.workload)
 
 
-class BlockTimes:
-    """The blocks (``parts``) of virtual stages of these ``kinds`` and their ``times``, by name
-    (:func:`projector.step.stages.counted_names`). Operators are priced once, through one call of the kernel model.
-    ``slowest``: time of a product on the slowest chip over that on a usual one (:mod:`projector.step.slowest_chip`)."""
+def blocks_of(run: Resolved, kinds: Iterable[Composition]) -> dict[Hashable, StageBlock]:
+    """Returns the blocks of virtual stages of these ``kinds``, by name (:func:`projector.step.stages.counted_names`)."""
+    return {name: named(run, name) for name in dict.fromkeys(name for kind in kinds for name, _ in counted_names(kind))}
 
-    def __init__(
-        self,
-        run: Resolved,
-        kinds: Iterable[Composition],
-        times: Callable[[Sequence[ComputeOp]], Times],
-        collective: Callable[[Collective], float],
-        slowest: float = 1.0,
-    ) -> None:
-        names = dict.fromkeys(name for kind in kinds for name, _ in counted_names(kind))
-        self.parts: dict[Hashable, StageBlock] = {name: named(run, name) for name in names}
-        ops = list(dict.fromkeys(compute_operators(self.parts.values())))
-        priced = times(ops)  # type: ignore[arg-type]
-        self.clock = Clock(
-            kernels=slowed(dict(zip(ops, priced.seconds.tolist(), strict=True)), slowest),
-            measured={op for op, known in zip(ops, priced.measured.tolist(), strict=True) if known},
-            collective=collective,
-            execution=run.execution,
-        )
-        self.times = {name: block_time(run, part, self.clock) for name, part in self.parts.items()}
-        self._run = run
+
+def clock_of(
+    blocks: Iterable[StageBlock],
+    execution: Execution,
+    times: Callable[[Sequence[ComputeOp]], Times],
+    collective: Callable[[Collective], float],
+    slowest: float = 1.0,
+) -> Clock:
+    """Returns the clock of ``blocks``, whose operators are priced once, through one call of the kernel model.
+    ``slowest``: time of a product on the slowest chip over that on a usual one (:mod:`projector.step.slowest_chip`)."""
+    ops = list(dict.fromkeys(compute_operators(blocks)))
+    priced = times(ops)  # type: ignore[arg-type]
+    return Clock(
+        kernels=slowed(dict(zip(ops, priced.seconds.tolist(), strict=True)), slowest),
+        measured={op for op, known in zip(ops, priced.measured.tolist(), strict=True) if known},
+        collective=collective,
+        execution=execution,
+    )
+
+
+class BlockTimes:
+    """The ``times`` of blocks (``parts``) of a run by ``clock``, by name."""
+
+    def __init__(self, run: Resolved, parts: Mapping[Hashable, StageBlock], clock: Clock) -> None:
+        self._run, self.parts, self.clock = run, parts, clock
+        self.times = {name: block_time(run, part, clock) for name, part in parts.items()}
 
     def stage(self, kind: Composition) -> tuple[tuple[StageBlock, ...], StageTime]:
-        """Returns the blocks of a virtual stage of ``kind``, one of ``kinds``, in order, and its times of a micro-batch."""
+        """Returns the blocks of a virtual stage of ``kind`` in order, and its times of a micro-batch."""
         blocks = [(self.parts[name], self.times[name], number) for name, number in counted_names(kind)]
         parts = tuple(part for part, _, number in blocks for part in (part,) * number)
         return parts, stage_from_blocks(self._run, blocks)

@@ -15,7 +15,14 @@ from projector.collectives.model import Pricing
 from projector.dataclass import dataclass
 from projector.errors import Refusal
 from projector.frameworks.columns import Layouts, Runs, built_in_groups, counted_columns, split_by_label
-from projector.frameworks.scope import PLACING, build_key, once_per_step_key
+from projector.frameworks.scope import (
+    PLACING,
+    modules_key,
+    once_per_step_key,
+    recompute_key,
+    recomputed_as,
+    without_recompute,
+)
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster, Efficiency, GroupShape
 from projector.kernels.protocol import ComputeOp, Times
@@ -23,7 +30,7 @@ from projector.kernels.settings import Settings
 from projector.kernels.simulate import Simulated, shared
 from projector.operators.types import Collective
 from projector.size import Column, Floats, Rows, Split, column, part, raw, rows, trace
-from projector.step.block_times import BlockTimes, added, block_switches, moves_every_microbatch
+from projector.step.block_times import BlockTimes, added, block_switches, blocks_of, clock_of, moves_every_microbatch
 from projector.step.cycle import Stages, stage_row
 from projector.step.host_waits import activations_on_host
 from projector.step.priced import priced_by, pricing
@@ -47,7 +54,9 @@ def block_sums(
             yield (
                 stationary[rows_priced],
                 {
-                    name: np.array([[rows(seconds, len(rows_priced)) for seconds in phase] for phase in added(time)])
+                    name: np.array([[rows(seconds, blocks.number) for seconds in phase] for phase in added(time)])[
+                        ..., blocks.place
+                    ]
                     for name, time in blocks.times.items()
                 },
             )
@@ -73,9 +82,10 @@ def stage_figures_of(
             refused |= dict.fromkeys(priced_rows.tolist(), blocks)
             continue
         groups = [(_stages(runs.ones[group]), members) for group, members in _groups_of(runs, priced_rows)]
-        values = blocks.layouts.folded(groups, blocks.shape, blocks.stage, len(Stages._fields))
+        asked = [(chunks, np.unique(blocks.place[members])) for chunks, members in groups]
+        values = blocks.layouts.folded(asked, blocks.shape, blocks.stage, len(Stages._fields))
         for chunks, members in groups:
-            stages = np.stack([values[kind][:, members] for kind in chunks], axis=-1)
+            stages = np.stack([values[kind][:, blocks.place[members]] for kind in chunks], axis=-1)
             figures_of |= zip(priced_rows[members].tolist(), np.moveaxis(stages, 1, 0), strict=True)
     return figures_of, refused
 
@@ -92,11 +102,18 @@ def _stages(run: Resolved) -> tuple[Composition, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PricedBlocks:
-    """The blocks, and their times, by name, of runs with the sizes of ``layouts``."""
+    """The blocks, and their times, by name, of runs with the sizes of ``layouts``. ``place`` ``[runs]``: which of these
+    sizes each run has."""
 
     layouts: Layouts
+    place: Rows
     parts: Mapping[Hashable, StageBlock]
     times: Mapping[Hashable, StageTime]
+
+    @property
+    def number(self) -> int:
+        """Returns how many different sizes there are."""
+        return int(self.layouts.cells.shape[1])
 
     def shape(self, kind: Composition) -> Hashable:
         """Returns a key of stages that are summed together; with activations on the host the order of layers matters."""
@@ -114,23 +131,58 @@ class PricedBlocks:
 def _priced_branches(
     runs: Runs, cluster: Cluster, efficiency: Efficiency, settings: Settings
 ) -> Iterator[tuple[Rows, PricedBlocks | Refusal]]:
-    """Yields rows that take the same branches with their priced blocks, or why nothing prices them."""
+    """Yields rows that take the same branches and recompute alike with their priced blocks, or why nothing prices them.
+    Runs that differ in recompute alone share the modules of their layers, and what kernels take."""
     prices, device = Prices(runs, cluster, efficiency), settings.device(cluster.gpu, efficiency)
 
-    def build(layouts: Layouts, those: Rows) -> PricedBlocks:
-        run = layouts.run()
-        kinds = dict.fromkeys(kind for of, _ in _groups_of(runs, those) for kind in _stages(runs.ones[of]))
-        times = partial(column_times, shared(*device, run.execution), len(those))
-        layers = BlockTimes(run, kinds, times, prices.seconds(those), slowest(efficiency, layouts.one.workload.gpus))
-        return PricedBlocks(layouts, layers.parts, {name: time.lean for name, time in layers.times.items()})
+    def build(layouts: Layouts, those: Rows) -> list[tuple[Rows, PricedBlocks]]:
+        cells, first, place = np.unique(layouts.cells, axis=1, return_index=True, return_inverse=True)
+        bare, place = without_recompute(Layouts(layouts.one, cells).run()), place.reshape(-1)
+        of_recompute: dict[Hashable, list[Rows]] = {}
+        for group, members in _groups_of(runs, those):
+            of_recompute.setdefault(recompute_key(runs.ones[group]), []).append(members)
+        alike = [np.concatenate(parts) for parts in of_recompute.values()]
+        ones = [runs.ones[runs.group[those[members[0]]]] for members in alike]
+        own_runs = [recomputed_as(bare, one) for one in ones]
+        try:
+            parts = [blocks_of(run, _kinds(runs, those[own])) for run, own in zip(own_runs, alike, strict=True)]
+            blocks = (block for named in parts for block in named.values())
+            times = partial(column_times, shared(*device, bare.execution), cells.shape[1])
+            clock = clock_of(
+                blocks, bare.execution, times, prices.seconds(those[first]), slowest(efficiency, bare.workload.gpus)
+            )
+            priced = [BlockTimes(run, named, clock) for run, named in zip(own_runs, parts, strict=True)]
+        except Split as split:
+            raise Split(split.labels[place]) from None
+        return [
+            (
+                members,
+                PricedBlocks(
+                    Layouts(recomputed_as(without_recompute(layouts.one), one), cells),
+                    place[members],
+                    each.parts,
+                    {name: time.lean for name, time in each.times.items()},
+                ),
+            )
+            for members, one, each in zip(alike, ones, priced, strict=True)
+        ]
 
-    return built_in_groups(runs, _pricing_key, build, _WIDE)
+    for those, found in built_in_groups(runs, _pricing_key, build, _WIDE):
+        if isinstance(found, list):
+            yield from ((those[members], blocks) for members, blocks in found)
+        else:
+            yield those, found
+
+
+def _kinds(runs: Runs, those: Rows) -> dict[Composition, None]:
+    """Returns the kinds of virtual stages of the runs ``those``."""
+    return dict.fromkeys(kind for group, _ in _groups_of(runs, those) for kind in _stages(runs.ones[group]))
 
 
 def _pricing_key(run: Resolved) -> Hashable:
     """Returns a key that runs share whose blocks are priced in one go."""
     return (
-        build_key(run),
+        modules_key(run),
         block_switches(run),
         run.workload.gpus,
         once_per_step_key(run) if moves_every_microbatch(run) else None,

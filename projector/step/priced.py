@@ -24,7 +24,7 @@ from projector.memory.holding import placement
 from projector.operators.types import Operator
 from projector.operators.weights import WeightSet
 from projector.step import unfed_stages
-from projector.step.block_times import BlockTimes
+from projector.step.block_times import BlockTimes, blocks_of, clock_of
 from projector.step.cycle import by_rank, once_a_step, stage_row
 from projector.step.slowest_chip import slowed, slowest
 from projector.step.stages import StageBlock, StageTime, owned
@@ -89,7 +89,9 @@ def priced(
     _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
 
     def staged(run: Resolved) -> tuple[BlockTimes, list[tuple[StageBlock, ...]], list[StageTime]]:
-        layers = BlockTimes(run, dict.fromkeys(kinds), model.times, price.seconds, slowdown)
+        parts = blocks_of(run, kinds)
+        clock = clock_of(parts.values(), run.execution, model.times, price.seconds, slowdown)
+        layers = BlockTimes(run, parts, clock)
         by_kind = {kind: layers.stage(kind) for kind in dict.fromkeys(kinds)}
         return layers, [by_kind[kind][0] for kind in kinds], [by_kind[kind][1] for kind in kinds]
 

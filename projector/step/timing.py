@@ -272,8 +272,9 @@ class Clock:
                 computing.append(lost)
                 exposed[op.group] = exposed.get(op.group, 0.0) + most(0.0, seconds - hidden)
             else:
-                issued.append((self.kernels[op], host, op.launches))
-                computing.append(self.kernels[op])
+                seconds = self.kernels[op]
+                issued.append((seconds, host, op.launches))
+                computing.append(seconds)
         segments.append(_stretch(issued, layer_host, unhidden))
         if covered is not None:  # the device has its partner's kernels while the host issues these
             segments = [segment.ahead for segment in segments]

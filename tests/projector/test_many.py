@@ -190,12 +190,15 @@ def test_order_and_company_change_nothing(loads: list[Workload]) -> None:
 
 
 def test_a_layer_is_built_once_for_all_layouts_that_take_its_branches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No group of runs is begun, and split when half of it is built, where sizes say so before."""
+    """No group of runs is begun, and split when half of it is built, where sizes say so before; layouts that recompute
+    other modules share a group."""
     begun, done, model = list[int](), list[int](), zoo.load("llama3_8b")
     made = [
         Workload(model=model, gpus=64, recipe=Recipe(
-            micro_batch_size=micro, global_batch_size=256, seq_length=4096, tp=tp, cp=cp, pp=pp, sequence_parallel=True))
+            micro_batch_size=micro, global_batch_size=256, seq_length=4096, tp=tp, cp=cp, pp=pp, sequence_parallel=True,
+            recompute_granularity=recompute))
         for tp in (1, 2, 4) for cp in (1, 2, 4) for micro in (1, 2) for pp in (1, 2)
+        for recompute in ("none", "selective", "full")
     ]  # fmt: skip
 
     def folded(*given: Any) -> Any:
