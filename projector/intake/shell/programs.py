@@ -71,6 +71,8 @@ class Programs:
             return self._run_inside(Step("mpirun", options), ["bash", "-c", options.pop("cmd", "")], child, where, line)
         if name in ("ssh", "pdsh", "clush"):
             return self._run_remote(argv, state, where)
+        if name == "primus-cli":  # a program in shell, which nothing follows: its own reader takes its words
+            return self._record((Step("other", {"name": name}), argv[0], argv[1:]), state, where, line)
         if name == "xargs" and (passed := text_tools.passed_on(argv, self.machine.stdin[-1])):
             return self.run(passed, state, where, line)
         if name == "xargs" and self.machine.captures:
@@ -97,6 +99,11 @@ class Programs:
                 return self._run_inside(step, submitted, state, where, line)
             if launch[0] is not None and posixpath.basename(launch[1]) in _SHELLS:
                 return self._run_inside(launch[0], [launch[1], *launch[2]], state, where, line)
+            bound = (
+                launch[2] if launch[0] and launch[1].endswith(".sh") else []
+            )  # a script that binds each process first
+            if (at := next((i for i, word in enumerate(bound) if launchers.starts_program(word)), None)) is not None:
+                return self._run_inside(launch[0], bound[at:], state, where, line)
             return self._record(launch, state, where, line)
         if self._is_script(argv[0], state):
             return self._run_script(argv, state)
@@ -232,7 +239,8 @@ class Programs:
             inner = state.process(argv[at] if at < len(argv) else "bash", argv[at + 1 :])
             return self._run_process(text, f"{where}, line {line}: -c", inner, marked=True)
         if at < len(argv) and argv[at] not in ("-", "-s", "--"):
-            return self._run_script(argv[at:], state)
+            cli = posixpath.basename(argv[at]) == "primus-cli"
+            return self.run(argv[at:], state, where, line) if cli else self._run_script(argv[at:], state)
         stdin = self.machine.stdin[-1]
         if stdin:
             return self._run_process(stdin, where, state.process("bash", argv[at + 1 :]), marked=True)
@@ -295,6 +303,9 @@ class Programs:
         if name == "srun":
             inner = state.child()
             self.machine.first_rank(inner)
+            for key, value in scheduler.variables(scheduler.Request("slurm", options)).items():
+                if value is not None:  # of the step (slurm src/common/env.c, env_array_for_step)
+                    inner.export(key, value)
             return self._run_inside(Step("srun", options), rest, inner, where, line)
         if name == "salloc":
             inner = state.child()
