@@ -20,7 +20,8 @@ another    settings of another kind of training or of layers, with the values th
 needed     settings that a file has to state, and what they are
 =========  =============================================================================================================
 
-Any other key is a table for the dialect's Python. Words of ``values`` stand in lower case, types by their short names.
+``reader`` is what reads a whole file (:mod:`projector.intake.detect`); any other key is a table for the dialect's Python.
+Words of ``values`` stand in lower case, types by their short names.
 """
 
 from __future__ import annotations

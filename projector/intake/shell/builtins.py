@@ -241,14 +241,6 @@ BUILTINS: dict[str, Callable[[Machine, list[str], State], Verdict]] = {
     **dict.fromkeys(("command", "builtin", "exec"), _command_or_exec),
     **dict.fromkeys(("true", ":", "trap", "wait"), lambda *_: True),
     "false": lambda *_: False,
-    "shift": _shift,
-    "set": _set,
-    "eval": _eval,
-    "exit": _exit,
-    "return": _return,
-    "break": _break,
-    "continue": _continue,
-    "let": _let,
-    "read": _read,
-    "getopts": _getopts,
-}
+    "shift": _shift, "set": _set, "eval": _eval, "let": _let, "read": _read, "getopts": _getopts,
+    "exit": _exit, "return": _return, "break": _break, "continue": _continue,
+}  # fmt: skip

@@ -250,10 +250,6 @@ def _composer(step: Step, launch: Launch, way: Way) -> tuple[str, str]:
 
 #: How the processes are counted that a launcher starts: one that starts the program itself, or one around that.
 _INNERMOST = {
-    "torchrun": _torchrun,
-    "deepspeed": _deepspeed,
-    "accelerate": _accelerate,
-    "msrun": _msrun,
-    "composer": _composer,
-}
+    "torchrun": _torchrun, "deepspeed": _deepspeed, "accelerate": _accelerate, "msrun": _msrun, "composer": _composer,
+}  # fmt: skip
 _AROUND = {"srun": _srun, "mpirun": _mpirun}

@@ -21,17 +21,10 @@ _DEEPSPEED_FLAGS = listed("deepspeed_flags")
 _ACCELERATE_FLAGS = listed("accelerate_flags")
 _COMPOSER_FLAGS = frozenset(("v", "verbose", "m", "module_mode", "c", "command_mode"))
 _MPI_TWO, _MPI_NONE, _MPI_COUNT, _MPI_EACH = map(listed, ("mpi_two", "mpi_none", "mpi_count", "mpi_each"))
-#: Resource sets and tasks of each (IBM Job Step Manager, jsrun(1)); ``-c`` is their cores.
-_JSRUN = {
-    "-n": "np",
-    "--nrs": "np",
-    "-a": "each",
-    "--tasks_per_rs": "each",
-    "-c": "cores",
-    "--cpu_per_rs": "cores",
-    "-r": "sets",
-}
-_BCP = {option: name for name, options in table("launchers", "bcp").items() for option in options.split()}
+_BCP, _JSRUN = (
+    {option: name for name, options in table("launchers", tool).items() for option in options.split()}
+    for tool in ("bcp", "jsrun")
+)
 
 
 def starts_program(word: str) -> bool:

@@ -338,17 +338,8 @@ class Programs:
     def _record(self, parts: tuple[Step | None, str, list[str]], state: State, where: str, line: int) -> Verdict:
         step, program, arguments = parts
         steps = (*self.steps, step) if step else tuple(self.steps)
-        self.machine.launches.append(
-            Launch(
-                program=program,
-                arguments=tuple(arguments),
-                steps=steps,
-                environment=state.environment(),
-                where=where,
-                line=line,
-                cwd=state.cwd,
-            )
-        )
+        launch = Launch(program, tuple(arguments), steps, state.environment(), where, line, state.cwd)
+        self.machine.launches.append(launch)
         if self.machine.captures:
             self.machine.emit(self.machine.unknowns.mark(Unknown(f"$({posixpath.basename(program) or 'python'} …)")))
         return True
