@@ -116,16 +116,9 @@ def _return(machine: Machine, argv: list[str], __: State) -> Verdict:
     raise Return(machine.status if len(argv) < 2 else argv[1] == "0")
 
 
-def _levels(argv: list[str]) -> int:
-    return int(argv[1]) if len(argv) > 1 and argv[1].isdigit() else 1
-
-
-def _break(_: Machine, argv: list[str], __: State) -> Verdict:
-    raise Break(_levels(argv))
-
-
-def _continue(_: Machine, argv: list[str], __: State) -> Verdict:
-    raise Continue(_levels(argv))
+def _leave(_: Machine, argv: list[str], __: State) -> Verdict:
+    levels = int(argv[1]) if len(argv) > 1 and argv[1].isdigit() else 1
+    raise Break(levels) if argv[0] == "break" else Continue(levels)
 
 
 def _let(machine: Machine, argv: list[str], state: State) -> Verdict:
@@ -242,5 +235,5 @@ BUILTINS: dict[str, Callable[[Machine, list[str], State], Verdict]] = {
     **dict.fromkeys(("true", ":", "trap", "wait"), lambda *_: True),
     "false": lambda *_: False,
     "shift": _shift, "set": _set, "eval": _eval, "let": _let, "read": _read, "getopts": _getopts,
-    "exit": _exit, "return": _return, "break": _break, "continue": _continue,
+    "exit": _exit, "return": _return, "break": _leave, "continue": _leave,
 }  # fmt: skip
