@@ -83,16 +83,10 @@ def load(
     text = read_text(file)
     stated = said_above(text, str(file))
     asked = _Asked(
-        architecture=load_architecture(name) if (name := model or stated.get("model")) else None,
-        configs=configs,
-        overrides=overrides or {},
-        args=args,
-        env=env or {},
-        gpus_given=gpus_given or "gpus" in stated,
-        gpus=gpus or stated.get("gpus"),
-        node_gpus=node_gpus,
-        said=said or {},
-    )
+        architecture=load_architecture(name) if (name := model or stated.get("model")) else None, configs=configs,
+        overrides=overrides or {}, args=args, env=env or {}, gpus_given=gpus_given or "gpus" in stated,
+        gpus=gpus or stated.get("gpus"), node_gpus=node_gpus, said=said or {},
+    )  # fmt: skip
     loaded = _load(file, text, asked)
     still = tuple(each for each in loaded.assumed if each.partition("=")[0] not in stated)
     named = replace(loaded.model, **{key: stated[key] for key in _OF_MODEL if key in stated})

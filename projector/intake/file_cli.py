@@ -57,11 +57,10 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     launch, beside, doubts = _handed_on(launch, way)
     content = _content(tool.files(launch), launch, way, where)
     decides = partial(_decides, dialect(tool.dialect))
-    pairs = {word: word.partition("=")[::2] for word in tool.words(launch)}
-    files = {
-        key: value for key, value in pairs.values() if key in _FILES and text_beside(value, launch, way) is not None
-    }
-    said = [word for word, (key, _) in pairs.items() if key not in files]
+    said = tool.words(launch)
+    files = dict(word.split("=", 1) for word in said if word.startswith(tuple(f"{name}=" for name in _FILES)))
+    files = {key: name for key, name in files.items() if text_beside(name, launch, way) is not None}
+    said = [word for word in said if word.partition("=")[0] not in files]
     for key, value in config_cli.stated_words(said, way, where, decides).items():
         config_cli.put(content, key.split("."), value)
     content = {**beside, **content, **files}

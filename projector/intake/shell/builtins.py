@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Callable
 from getopt import GetoptError, getopt
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from projector.intake.shell.conditions import Undecided, Verdict, tested
@@ -94,18 +95,14 @@ def _source(machine: Machine, argv: list[str], state: State) -> Verdict:
             machine.absent[shown] = None
             state.missing.append(shown)
         return True
-    outer = state.positional
-    if len(argv) > 2:
-        state.positional = argv[2:]
-    before, state.script = state.script, path
+    outer, before = state.positional, state.script
+    state.positional, state.script = argv[2:] or outer, path
     try:
         return machine.run_text(text, posixpath.basename(shown), state)
     except Return as error:
         return error.fine
     finally:
-        state.script = before
-        if len(argv) > 2:
-            state.positional = outer
+        state.script, state.positional = before, outer if len(argv) > 2 else state.positional
 
 
 def _exit(_: Machine, argv: list[str], __: State) -> Verdict:
@@ -154,8 +151,8 @@ def _read(machine: Machine, argv: list[str], state: State) -> Verdict:
         state.variables[names[0]] = _fields(record, state, 0)
         return True
     fields = _fields(record, state, len(names))
-    for number, name in enumerate(names):
-        state.set(name, fields[number] if number < len(fields) else "")
+    for name, field in zip_longest(names, fields[: len(names)], fillvalue=""):
+        state.set(name, field)
     return True
 
 

@@ -115,10 +115,9 @@ def product(unknowns: Unknowns, *counts: str) -> str:
 
 def _torchrun(step: Step, launch: Launch, way: Way) -> tuple[str, str]:
     unknowns = way.unknowns
-    nodes = step.options.get("nnodes") or launch.environment.get(
-        "PET_NNODES", "1"
-    )  # torch/distributed/argparse_util.py
-    per_node = step.options.get("nproc_per_node") or launch.environment.get("PET_NPROC_PER_NODE", "1")
+    told = launch.environment  # torch/distributed/argparse_util.py
+    nodes = step.options.get("nnodes") or told.get("PET_NNODES", "1")
+    per_node = step.options.get("nproc_per_node") or told.get("PET_NPROC_PER_NODE", "1")
     match = re.fullmatch(r"(\d+):(\d+)", nodes)
     if match:
         nodes = match[2] if match[1] == match[2] else unknowns.mark(Unknown(f"--nnodes {nodes} (elastic)", "--gpus N"))

@@ -205,11 +205,8 @@ def _awk(call: _Call) -> str:
             match["has"] and (match["has"] in line) == bool(match["without"])
         ):
             continue
-        columns = line.split(by) if by and by != " " else line.split()
-        text += (
-            " ".join(_column(what.strip(), line, columns, number) for what in (match["fields"] or "$0").split(","))
-            + "\n"
-        )
+        columns, asked = line.split(by) if by and by != " " else line.split(), match["fields"] or "$0"
+        text += " ".join(_column(what.strip(), line, columns, number) for what in asked.split(",")) + "\n"
     return text
 
 
