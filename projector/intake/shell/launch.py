@@ -241,7 +241,7 @@ def _msrun(step: Step, _launch: Launch, way: Way) -> tuple[str, str]:
 
 
 def _composer(step: Step, launch: Launch, way: Way) -> tuple[str, str]:
-    stated = {key.lower(): value for key, value in launch.environment.items()} | step.options
+    stated = {**{key.lower(): value for key, value in launch.environment.items()}, **step.options}
     each = step.options.get("nproc") or stated.get("local_world_size")
     count = stated.get("world_size") or each or visible(launch.environment, way.unknowns, "composer without --nproc")
     return product(way.unknowns, count), "composer"  # mosaicml/composer@0231f2663e composer/cli/launcher.py
