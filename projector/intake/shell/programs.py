@@ -86,24 +86,22 @@ class Programs:
             return self.run(inner, state, where, line) if inner else True
         launch = launchers.launched(name, argv)
         if launch is not None:
+            launcher, program, behind = launch
             if self.machine.captures and _PRINTS_GPU_COUNT.fullmatch(" ".join(argv)):
-                self.machine.emit(
-                    visible(state.environment(), self.machine.unknowns, "torch.cuda.device_count()") + "\n"
-                )
+                count = visible(state.environment(), self.machine.unknowns, "torch.cuda.device_count()")
+                self.machine.emit(count + "\n")
                 return True
-            if not launch[1]:
+            if not program:
                 self._forget_written(argv, state)
-            submitter_options, submitted = launchers.submitted(launch[2])
+            submitter_options, submitted = launchers.submitted(behind)
             if submitted:
-                step = Step("submitter", {"name": posixpath.basename(launch[1]), **submitter_options})
+                step = Step("submitter", {"name": posixpath.basename(program), **submitter_options})
                 return self._run_inside(step, submitted, state, where, line)
-            if launch[0] is not None and posixpath.basename(launch[1]) in _SHELLS:
-                return self._run_inside(launch[0], [launch[1], *launch[2]], state, where, line)
-            bound = (
-                launch[2] if launch[0] and launch[1].endswith(".sh") else []
-            )  # a script that binds each process first
-            if (at := next((i for i, word in enumerate(bound) if launchers.starts_program(word)), None)) is not None:
-                return self._run_inside(launch[0], bound[at:], state, where, line)
+            if launcher and posixpath.basename(program) in _SHELLS:
+                return self._run_inside(launcher, [program, *behind], state, where, line)
+            at = next((number for number, word in enumerate(behind) if launchers.starts_program(word)), None)
+            if launcher and program.endswith(".sh") and at is not None:  # a script that binds each process first
+                return self._run_inside(launcher, behind[at:], state, where, line)
             return self._record(launch, state, where, line)
         if self._is_script(argv[0], state):
             return self._run_script(argv, state)
