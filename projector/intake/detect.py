@@ -32,24 +32,12 @@ KINDS = (
 )
 
 
-#: What reads configurations that are a workload by themselves, by dialect, as ``file.function`` here: a file is imported
-#: when a configuration is of its kind.
-_READERS = {
-    "torchtitan": "torchtitan.load",
-    "maxtext": "maxtext.load",
-    "nemo": "nemo.load",
-    "nanotron": "trainers.load_nanotron",
-    "llm_foundry": "trainers.load_llm_foundry",
-    "llama_factory": "hf_trainer.load_llama_factory",
-    "ms_swift": "megatron_swift.of_dump",
-    "swift": "hf_trainer.load_swift",
-    "trainer": "hf_trainer.load_trainer",
-    "axolotl": "hf_trainer.load_axolotl",
-    "torchtune": "trainers.load_torchtune",
-    "litgpt": "trainers.load_litgpt",
-    "gpt_neox": "gpt_neox.load",
-    "automodel": "automodel.load",
-}
+#: Dialects whose configurations are a workload by themselves, as they are tried in turn; ``reader`` of each is what reads
+#: it, as ``file.function`` here: a file is imported when a configuration is of its kind.
+_KINDS = (
+    *("torchtitan", "maxtext", "nemo", "nanotron", "llm_foundry", "llama_factory", "ms_swift", "swift", "trainer"),
+    *("axolotl", "torchtune", "litgpt", "gpt_neox", "automodel"),
+)
 _PRIMUS = ("modules", "work_group")
 _HUGGINGFACE = ("model_type", "architectures", "text_config")
 #: Any of these makes a mapping one of Megatron-LM arguments.
@@ -95,16 +83,10 @@ def load(
     text = read_text(file)
     stated = said_above(text, str(file))
     asked = _Asked(
-        architecture=load_architecture(name) if (name := model or stated.get("model")) else None,
-        configs=configs,
-        overrides=overrides or {},
-        args=args,
-        env=env or {},
-        gpus_given=gpus_given or "gpus" in stated,
-        gpus=gpus or stated.get("gpus"),
-        node_gpus=node_gpus,
-        said=said or {},
-    )
+        architecture=load_architecture(name) if (name := model or stated.get("model")) else None, configs=configs,
+        overrides=overrides or {}, args=args, env=env or {}, gpus_given=gpus_given or "gpus" in stated,
+        gpus=gpus or stated.get("gpus"), node_gpus=node_gpus, said=said or {},
+    )  # fmt: skip
     loaded = _load(file, text, asked)
     still = tuple(each for each in loaded.assumed if each.partition("=")[0] not in stated)
     named = replace(loaded.model, **{key: stated[key] for key in _OF_MODEL if key in stated})
@@ -218,7 +200,7 @@ def _of_mapping(mapping: Mapping[str, object] | None, kind: str, file: Path, ask
     if kind == "huggingface":
         expected = f"a training configuration: give one with --config, and this file with --model {file}"
         raise InputError([Problem(str(file), "recipe", "nothing: an architecture alone", expected)])
-    module, _, function = _READERS[kind].partition(".")
+    module, _, function = dialect(kind).tables["reader"].partition(".")
     reader = import_module(f"projector.intake.{module}")
     more: dict[str, object] = {"gpus": asked.gpus} if kind in ("torchtitan", "litgpt", "maxtext") else {}
     more |= {"words": asked.overrides} if kind == "maxtext" else {}
@@ -256,14 +238,14 @@ def _is_script(text: str, file: Path) -> bool:
 
 
 def kind_of(mapping: Mapping[str, object] | None) -> str:
-    """Returns ``primus``, ``case``, ``huggingface``, ``megatron`` or a dialect of ``_READERS`` by the keys of a file (None:
+    """Returns ``primus``, ``case``, ``huggingface``, ``megatron`` or a dialect of ``_KINDS`` by the keys of a file (None:
     the file holds no mapping)."""
     if mapping is None:
         return "megatron"
     if ("recipe" not in mapping and "modules" not in mapping) or "step_scheduler" in mapping:
         from projector.intake.maxtext import is_maxtext
 
-        for kind in _READERS:
+        for kind in _KINDS:
             if is_maxtext(mapping) if kind == "maxtext" else dialect(kind).fits(mapping):
                 return kind
     for kind, keys in (("primus", _PRIMUS), ("huggingface", _HUGGINGFACE), ("case", ("recipe",))):

@@ -20,7 +20,8 @@ another    settings of another kind of training or of layers, with the values th
 needed     settings that a file has to state, and what they are
 =========  =============================================================================================================
 
-Any other key is a table for the dialect's Python. Words of ``values`` stand in lower case, types by their short names.
+``reader`` is what reads a whole file (:mod:`projector.intake.detect`); any other key is a table for the dialect's Python.
+Words of ``values`` stand in lower case, types by their short names.
 """
 
 from __future__ import annotations
@@ -150,10 +151,10 @@ def dialect(name: str) -> Dialect:
             fields.setdefault(argument, []).append(setting)
     else:
         fields |= {field: list(names) for field, names in aliases.declared(declared).items()}
-    for setting, field in (
-        *content.get("names", {}).items(),
-        *((name, name) for name in words(content.get("same", ""))),
-    ):
+    for setting, field in {
+        **content.get("names", {}),
+        **{name: name for name in words(content.get("same", ""))},
+    }.items():
         fields.setdefault(field, []).append(setting)
     return Dialect(
         name=name,
@@ -164,23 +165,18 @@ def dialect(name: str) -> Dialect:
         renamed=content.get("renamed", {}),
         arguments=arguments,
         names={field: tuple(names) for field, names in fields.items()},
-        values={
-            setting: {
-                value: BUNDLES.get(means, means) if isinstance(means, str) else means for value, means in table.items()
-            }
-            for setting, table in content.get("values", {}).items()
-        },
+        values={setting: _meanings(table) for setting, table in content.get("values", {}).items()},
         hook=frozenset(words(content.get("hook", ""))),
         neutral=tuple(words(content.get("neutral", ""))),
-        doubtful={
-            setting: _as_tuple(off)
-            for several, off in content.get("doubtful", {}).items()
-            for setting in words(several)
-        },
+        doubtful={name: _as_tuple(off) for told, off in content.get("doubtful", {}).items() for name in words(told)},
         another=dict(_other_kinds(content.get("another", {}))),
         needed=content.get("needed", {}),
         tables={key: table for key, table in content.items() if key not in _PARTS},
     )
+
+
+def _meanings(table: Mapping[object, Any]) -> dict[object, Any]:
+    return {value: BUNDLES.get(means, means) if isinstance(means, str) else means for value, means in table.items()}
 
 
 def _merged_content(name: str) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from projector.intake.values import literal, section
 from projector.workload.model import Model
 
 _COUNTS = ("num_processes", "num_machines")
+_FILES = ("deepspeed", "fsdp_config", "fsdp")  # of its own, which a script may write or stand beside after a cd
 _MODEL = {"--model_name_or_path", "--model_name", "--model_id", "--model_path"}
 _ASIDE = re.compile(r"(?!model_).*(dir|path|files?|logger|seed|name|project|log_\w+)$")  # words that only name things
 
@@ -56,14 +57,19 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     launch, beside, doubts = _handed_on(launch, way)
     content = _content(tool.files(launch), launch, way, where)
     decides = partial(_decides, dialect(tool.dialect))
-    for key, value in config_cli.stated_words(tool.words(launch), way, where, decides).items():
+    said = tool.words(launch)
+    files = dict(word.split("=", 1) for word in said if word.startswith(tuple(f"{name}=" for name in _FILES)))
+    files = {key: name for key, name in files.items() if text_beside(name, launch, way) is not None}
+    said = [word for word in said if word.partition("=")[0] not in files]
+    for key, value in config_cli.stated_words(said, way, where, decides).items():
         config_cli.put(content, key.split("."), value)
-    content = {**beside, **content}
+    content = {**beside, **content, **files}
     if not content:
         raise InputError([Problem(where, launch.place, "no file", f"a configuration for {launch.program}")])
-    for key in ("deepspeed", "fsdp_config"):  # files of its own, which a script may write or stand beside after a cd
+    for key in _FILES:
         if isinstance(name := content.get(key), str) and text_beside(name, launch, way) is not None:
-            content[key] = mapping_beside(name, launch, way, where, key)
+            held = mapping_beside(name, launch, way, where, key)
+            content |= held if key == "fsdp" else {key: held}  # ms-swift's file of fsdp and fsdp_config
     loaded = tool.load(content, where, model=model)
     loaded = replace(loaded, unmodelled=(*loaded.unmodelled, *doubts))
     count = "" if gpus_given else tool.gpus(launch, content, way)

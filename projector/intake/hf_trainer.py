@@ -290,13 +290,8 @@ def _loaded_type(job: Settings, half: bool | None) -> None:
     deepspeed, sharded = job.stated.get("deepspeed"), job.fields["data_parallel_sharding"] != "no_shard"
     if weights in (None, "auto", "fp32"):
         plain = weights == "fp32" or (weights is None and job.dialect.name in _LOADS_FP32)
-        if (
-            plain
-            and isinstance(lora, dict)
-            and not adapters.quantised(job)
-            and not deepspeed
-            and job.fields["precision"] != "fp32"
-        ):
+        wide = plain and job.fields["precision"] != "fp32" and not deepspeed and not adapters.quantised(job)
+        if wide and isinstance(lora, dict):
             lora["frozen_dtype"] = "fp32"
         return
     if weights != "bf16" or job.args.flag("fp16") or (half and sharded and not deepspeed) or (deepspeed and not half):

@@ -239,8 +239,9 @@ def _job_of(document: Mapping[str, Any]) -> Manifest | None:
     for kind in whole("jobs").values():
         if all(_marked(document, mark) for mark in kind["marks"].split()):
             jobs = _mappings(document[kind["inside"]]) if "inside" in kind else [document]
-            read = [_submitted(job, kind) for job in jobs]
-            return replace(read[0], script="\n".join(job.script for job in read)) if read else None
+            read = [_submitted(job, kind) for job in jobs if isinstance(job.get(kind["command"]), str | list)]
+            if read:
+                return replace(read[0], script="\n".join(job.script for job in read))
     return None
 
 
@@ -262,13 +263,10 @@ def _submitted(job: Mapping[str, Any], kind: Mapping[str, Any]) -> Manifest:
     stated = held.get("each") or (min(total, _OF_A_MACHINE) if isinstance(total, int) else count)
     each = stated or (cluster(machine).gpus_per_host if machine and machine_of(named) else None)
     nodes = held.get("nodes") or (-(-total // each) if isinstance(total, int) and each else 1)
-    values = {
-        "nodes": nodes,
-        "each": each,
-        "total": total or (each and f"$(({nodes} * {each}))"),
-        "processes": held.get("processes") and f"$(({nodes} * {held['processes']}))",
-        "hosts": f"$(seq {nodes} | sed s/^/node/)",
-    }
+    total = total or (each and f"$(({nodes} * {each}))")
+    processes = held.get("processes") and f"$(({nodes} * {held['processes']}))"
+    hosts = f"$(seq {nodes} | sed s/^/node/)"
+    values = {"nodes": nodes, "each": each, "total": total, "processes": processes, "hosts": hosts}
     made = {name: values.get(value.lstrip("$"), value) for name, value in kind["sets"].items()}
     made |= {"CUDA_VISIBLE_DEVICES": _seen(stated), **_variables(held.get("variables"))}
     lines = [f"export {name}={_quoted(str(value))}" for name, value in made.items() if value is not None]
@@ -288,11 +286,11 @@ def _text(held: Mapping[str, Any]) -> str:
 
 def _gpu(value: Any) -> tuple[str, int | None]:
     """Returns the name and the number of the GPUs that a job asks for; one where only a name or a memory stands."""
-    if isinstance(value, Mapping) and "name" not in value and "count" not in value:
-        value = next((f"{name}:{count}" for name, count in value.items()), "")
-    if isinstance(value, Mapping):
-        value = f"{value.get('name', '')}:{value.get('count', 1)}"
-    parts = str(value).split(":") if value not in (None, [], "") and not isinstance(value, list) else []
+    if isinstance(value, Mapping) and value:
+        named = {"name", "count"} & {*value}
+        pair = (value.get("name", ""), value.get("count", 1)) if named else next(iter(value.items()))
+        value = ":".join(map(str, pair))
+    parts = str(value).split(":") if value and not isinstance(value, list) else []
     counts = [part for part in parts if re.fullmatch(r"[\d.]+", part)]
     name = next((part for part in parts if re.match("[A-Za-z]", part)), "")
     if not parts or ".." in "".join(counts):

@@ -50,24 +50,21 @@ def deepspeed_arguments(
     }
     told = (text.removesuffix(" (unknown)").partition("=") for text in (*job.doubtful(), *left.unmodelled))
     arguments |= {name if "." in name else f"deepspeed.{name}": job.stated[name] for name, _, _ in told}
-    unknown = {
-        name: unknowns.within(str(value))
-        for name, value in open_.items()
-        if isinstance(value, str) and not is_known(value)
-    }
+    texts = {name: value for name, value in open_.items() if isinstance(value, str)}
+    unknown = {name: unknowns.within(value) for name, value in texts.items() if not is_known(value)}
     return {name: value for name, value in arguments.items() if name not in unknown}, unknown
 
 
 def _settled(value: Any) -> Any:
     """Returns ``value`` without entries that are ``auto`` or that only the run knows."""
-    if isinstance(value, Mapping):
-        entries = ((key, _settled(inner)) for key, inner in value.items())
-        return {
-            key: inner
-            for key, inner in entries
-            if inner != "auto" and not (isinstance(inner, str) and not is_known(inner))
-        }
-    return value
+    if not isinstance(value, Mapping):
+        return value
+    entries = ((key, _settled(inner)) for key, inner in value.items())
+    return {
+        key: inner
+        for key, inner in entries
+        if not (isinstance(inner, str) and (inner == "auto" or not is_known(inner)))
+    }
 
 
 def from_files(
@@ -75,10 +72,8 @@ def from_files(
 ) -> dict[str, object]:
     """Returns ``args`` with the arguments of the files that the command line names below them."""
     for option in ("yaml_cfg", "args_file"):
-        name = files.get(option)
-        if not isinstance(name, str):
-            continue
-        args = {**megatron_args.parse(needed(name, launch, way, where, option)), **args}
+        if isinstance(name := files.get(option), str):
+            args = {**megatron_args.parse(needed(name, launch, way, where, option)), **args}
     return args
 
 
@@ -127,9 +122,8 @@ def of_deepspeed(
     if text is None or not MARK.sub("", text).strip():
         if "zero_stage" in args:
             unknown.pop("deepspeed_config", None)
-            return (
-                f"zero_stage={args['zero_stage']} (--zero-stage; {name or 'the DeepSpeed configuration'} is not there)",
-            )
+            file = name or "the DeepSpeed configuration"
+            return (f"zero_stage={args['zero_stage']} (--zero-stage; {file} is not there)",)
         if "zero_stage" not in unknown:
             marks = way.unknowns.within(word or "")
             found = way.unknowns.shown(word or "nothing")
@@ -184,12 +178,8 @@ def gathered(problems: list[Problem], marks: Sequence[Unknown], way: Way, where:
         return [Problem(where, "", f"{names} not set, and {missing} depend on it", flag(judged[:4]))]
     if len(problems) < 3 or not positional:
         return problems
-    found = f"none, and {missing} depend on them"
-    return [
-        Problem(
-            where, f"arguments $1 to ${positional[-1]}", found, "--args, in the order in which the script takes them"
-        )
-    ]
+    place, found = f"arguments $1 to ${positional[-1]}", f"none, and {missing} depend on them"
+    return [Problem(where, place, found, "--args, in the order in which the script takes them")]
 
 
 def no_architecture(line: CommandLine, where: str) -> Problem:

@@ -17,6 +17,7 @@ from projector.intake import (
     megatron_swift,
     nemo_recipes,
     other_tools,
+    primus_cli,
     torchtitan_cli,
 )
 from projector.intake.assemble import Origin, assemble
@@ -38,7 +39,7 @@ from projector.intake.tables import table
 from projector.workload.model import Model
 
 #: What reads a command line as it stands, by its program.
-TOOLS = (nemo_recipes, config_cli, file_cli, megatron_swift)
+TOOLS = (primus_cli, nemo_recipes, config_cli, file_cli, megatron_swift)
 #: Switches of Transformer Engine's attention, all on unless one says otherwise, and what those that are on leave.
 _SWITCHES = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN")
 _BACKENDS: Mapping[tuple[str, ...], str] = {("0", "1"): "fused", ("1", "0"): "flash", ("0", "0"): "unfused"}

@@ -101,16 +101,19 @@ def load(
                 if tool := another_tool(launch.program, launch.arguments, way.unknowns):
                     raise Unsupported(f"{where}: {tool}")
         raise InputError([_why_no_training(where, evaluation.paths)])
-    if not evaluation.whole:
-        names = ", ".join(list(evaluation.paths[0].taken)[:4])
-        raise InputError(
-            [Problem(where, "", f"too many conditions that only a run settles: {names}", "--env or --args for them")]
-        )
     distinct: dict[object, _Found] = {}
     for item in results:
         distinct.setdefault(item.matters, item)
+    conditions = list(evaluation.paths[0].taken)
+    if not evaluation.whole and (len(distinct) > 1 or len(evaluation.paths) <= len(conditions)):
+        found = f"too many conditions that only a run settles: {', '.join(conditions[:4])}"
+        raise InputError([Problem(where, "", found, "--env or --args for them")])
     if len(distinct) == 1:
-        return _loaded_or_raise(results[0], env or {})
+        loaded = _loaded_or_raise(results[0], env or {})
+        alike = (
+            f"{len(evaluation.paths)} ways through {', '.join(conditions[:4])}, … start this training; others may not"
+        )
+        return loaded if evaluation.whole else replace(loaded, assumed=(*loaded.assumed, alike))
     raise InputError(_different_trainings(where, list(distinct.values())))
 
 

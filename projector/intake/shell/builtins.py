@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Callable
 from getopt import GetoptError, getopt
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from projector.intake.shell.conditions import Undecided, Verdict, tested
@@ -94,18 +95,14 @@ def _source(machine: Machine, argv: list[str], state: State) -> Verdict:
             machine.absent[shown] = None
             state.missing.append(shown)
         return True
-    outer = state.positional
-    if len(argv) > 2:
-        state.positional = argv[2:]
-    before, state.script = state.script, path
+    outer, before = state.positional, state.script
+    state.positional, state.script = argv[2:] or outer, path
     try:
         return machine.run_text(text, posixpath.basename(shown), state)
     except Return as error:
         return error.fine
     finally:
-        state.script = before
-        if len(argv) > 2:
-            state.positional = outer
+        state.script, state.positional = before, outer if len(argv) > 2 else state.positional
 
 
 def _exit(_: Machine, argv: list[str], __: State) -> Verdict:
@@ -116,16 +113,9 @@ def _return(machine: Machine, argv: list[str], __: State) -> Verdict:
     raise Return(machine.status if len(argv) < 2 else argv[1] == "0")
 
 
-def _levels(argv: list[str]) -> int:
-    return int(argv[1]) if len(argv) > 1 and argv[1].isdigit() else 1
-
-
-def _break(_: Machine, argv: list[str], __: State) -> Verdict:
-    raise Break(_levels(argv))
-
-
-def _continue(_: Machine, argv: list[str], __: State) -> Verdict:
-    raise Continue(_levels(argv))
+def _leave(_: Machine, argv: list[str], __: State) -> Verdict:
+    levels = int(argv[1]) if len(argv) > 1 and argv[1].isdigit() else 1
+    raise Break(levels) if argv[0] == "break" else Continue(levels)
 
 
 def _let(machine: Machine, argv: list[str], state: State) -> Verdict:
@@ -161,8 +151,8 @@ def _read(machine: Machine, argv: list[str], state: State) -> Verdict:
         state.variables[names[0]] = _fields(record, state, 0)
         return True
     fields = _fields(record, state, len(names))
-    for number, name in enumerate(names):
-        state.set(name, fields[number] if number < len(fields) else "")
+    for name, field in zip_longest(names, fields[: len(names)], fillvalue=""):
+        state.set(name, field)
     return True
 
 
@@ -241,14 +231,6 @@ BUILTINS: dict[str, Callable[[Machine, list[str], State], Verdict]] = {
     **dict.fromkeys(("command", "builtin", "exec"), _command_or_exec),
     **dict.fromkeys(("true", ":", "trap", "wait"), lambda *_: True),
     "false": lambda *_: False,
-    "shift": _shift,
-    "set": _set,
-    "eval": _eval,
-    "exit": _exit,
-    "return": _return,
-    "break": _break,
-    "continue": _continue,
-    "let": _let,
-    "read": _read,
-    "getopts": _getopts,
-}
+    "shift": _shift, "set": _set, "eval": _eval, "let": _let, "read": _read, "getopts": _getopts,
+    "exit": _exit, "return": _return, "break": _leave, "continue": _leave,
+}  # fmt: skip

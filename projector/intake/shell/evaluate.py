@@ -68,13 +68,8 @@ def _follow_way(
     node_gpus: int | None,
 ) -> Way:  # fmt: skip
     machine = Machine(files, choices, given=frozenset(env), node_gpus=node_gpus)
-    state = State(
-        variables=dict(env),
-        exported=set(env),
-        positional=list(args),
-        script=str(file.resolve()),
-        cwd=str(file.parent.resolve()),
-    )
+    place = file.resolve()
+    state = State(dict(env), set(env), list(args), script=str(place), cwd=str(file.parent.resolve()))
     request = scheduler.directives(text)
     if request:
         machine.programs.submit(request, scheduler.Request(), state)
@@ -92,16 +87,10 @@ def _follow_way(
     if unfilled:
         machine.note(f"{', '.join(unfilled[:4])}: left to fill in, where nothing depends on it")
     return Way(
-        launches=tuple(machine.launches),
-        unknowns=machine.unknowns,
-        taken=dict(choices.asked),
-        ended=ended,
-        absent=tuple(machine.absent),
-        notes=tuple(machine.notes),
-        files=machine.files,
-        unset=tuple(machine.unset),
+        launches=tuple(machine.launches), unknowns=machine.unknowns, taken=dict(choices.asked), ended=ended,
+        absent=tuple(machine.absent), notes=tuple(machine.notes), files=machine.files, unset=tuple(machine.unset),
         commands=machine.commands,
-    )
+    )  # fmt: skip
 
 
 def _fill_placeholders(machine: Machine) -> None:

@@ -191,9 +191,10 @@ def _while_statement(machine: Machine, source: Source, node: Node, state: State)
             verdict = machine.decided(verdict)
         if not verdict:
             break
-        asked = machine.asked
+        asked, stdin, before = machine.asked, machine.stdin[-1], state.child() if endless else state
         left = _run_body(machine, source, parts[-1], state) is None
-        if left or undecided or (endless and machine.asked > asked):
+        same = (stdin, before.variables, before.positional) == (machine.stdin[-1], state.variables, state.positional)
+        if left or undecided or (endless and (same or machine.asked > asked)):
             break
     return True
 

@@ -115,10 +115,9 @@ def product(unknowns: Unknowns, *counts: str) -> str:
 
 def _torchrun(step: Step, launch: Launch, way: Way) -> tuple[str, str]:
     unknowns = way.unknowns
-    nodes = step.options.get("nnodes") or launch.environment.get(
-        "PET_NNODES", "1"
-    )  # torch/distributed/argparse_util.py
-    per_node = step.options.get("nproc_per_node") or launch.environment.get("PET_NPROC_PER_NODE", "1")
+    told = launch.environment  # torch/distributed/argparse_util.py
+    nodes = step.options.get("nnodes") or told.get("PET_NNODES", "1")
+    per_node = step.options.get("nproc_per_node") or told.get("PET_NPROC_PER_NODE", "1")
     match = re.fullmatch(r"(\d+):(\d+)", nodes)
     if match:
         nodes = match[2] if match[1] == match[2] else unknowns.mark(Unknown(f"--nnodes {nodes} (elastic)", "--gpus N"))
@@ -242,7 +241,7 @@ def _msrun(step: Step, _launch: Launch, way: Way) -> tuple[str, str]:
 
 
 def _composer(step: Step, launch: Launch, way: Way) -> tuple[str, str]:
-    stated = {key.lower(): value for key, value in launch.environment.items()} | step.options
+    stated = {**{key.lower(): value for key, value in launch.environment.items()}, **step.options}
     each = step.options.get("nproc") or stated.get("local_world_size")
     count = stated.get("world_size") or each or visible(launch.environment, way.unknowns, "composer without --nproc")
     return product(way.unknowns, count), "composer"  # mosaicml/composer@0231f2663e composer/cli/launcher.py
@@ -250,10 +249,6 @@ def _composer(step: Step, launch: Launch, way: Way) -> tuple[str, str]:
 
 #: How the processes are counted that a launcher starts: one that starts the program itself, or one around that.
 _INNERMOST = {
-    "torchrun": _torchrun,
-    "deepspeed": _deepspeed,
-    "accelerate": _accelerate,
-    "msrun": _msrun,
-    "composer": _composer,
-}
+    "torchrun": _torchrun, "deepspeed": _deepspeed, "accelerate": _accelerate, "msrun": _msrun, "composer": _composer,
+}  # fmt: skip
 _AROUND = {"srun": _srun, "mpirun": _mpirun}

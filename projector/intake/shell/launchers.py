@@ -16,29 +16,20 @@ TEXT_TOOLS = listed("text_tools")
 _WRAPPERS = listed("wrappers")
 _PYTHON = re.compile(r"(?:i?python|pypy)(?:\d+(?:\.\d+)?)?t?$")
 _TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic.run")
-_TORCH_FLAGS = listed("torch_flags")
-_DEEPSPEED_FLAGS = listed("deepspeed_flags")
-_ACCELERATE_FLAGS = listed("accelerate_flags")
-_COMPOSER_FLAGS = frozenset(("v", "verbose", "m", "module_mode", "c", "command_mode"))
+_KINDS = {name: kind for kind, names in table("launchers", "kinds").items() for name in names.split()}
+_FLAGS = {kind: listed(f"{kind}_flags") for kind in _KINDS.values()}
 _MPI_TWO, _MPI_NONE, _MPI_COUNT, _MPI_EACH = map(listed, ("mpi_two", "mpi_none", "mpi_count", "mpi_each"))
-#: Resource sets and tasks of each (IBM Job Step Manager, jsrun(1)); ``-c`` is their cores.
-_JSRUN = {
-    "-n": "np",
-    "--nrs": "np",
-    "-a": "each",
-    "--tasks_per_rs": "each",
-    "-c": "cores",
-    "--cpu_per_rs": "cores",
-    "-r": "sets",
-}
-_BCP = {option: name for name, options in table("launchers", "bcp").items() for option in options.split()}
+_BCP, _JSRUN = (
+    {option: name for name, options in table("launchers", tool).items() for option in options.split()}
+    for tool in ("bcp", "jsrun")
+)
 
 
 def starts_program(word: str) -> bool:
     """Says whether ``word`` starts a command that may train: an interpreter, a launcher, a script."""
     name = posixpath.basename(MARK.sub("", word))
     return (
-        name in ("torchrun", "deepspeed", "accelerate", "msrun", "composer", "bash", "sh", "srun", "zsh", *MPI)
+        name in ("bash", "sh", "srun", "zsh", *_KINDS.values(), *MPI)
         or _PYTHON.match(name) is not None
         or bool(re.search(r"\.(sh|bash|py)$", name))
     )
@@ -60,18 +51,10 @@ def unwrapped(name: str, argv: Sequence[str]) -> list[str] | None:
 
 def launched(name: str, argv: Sequence[str]) -> tuple[Step | None, str, list[str]] | None:
     """Returns (launcher, program, its arguments) of an interpreter or a launcher; None for any other command."""
-    if name in ("torchrun", "torch_run", "torchrun_launcher"):
-        return _torchrun(list(argv[1:]))
-    if name in ("deepspeed", "ds", "deepspeed.pt"):
-        options, rest = _options(argv[1:], _DEEPSPEED_FLAGS, {"H": "hostfile", "i": "include", "e": "exclude"})
-        return Step("deepspeed", options), *_program(rest)
-    if name in ("msrun", "composer"):
-        options, rest = _options(argv[1:], _COMPOSER_FLAGS, {"n": "nproc"})
-        return Step(name, options), *_program(rest)
-    if name == "accelerate":
-        rest = list(argv[2:]) if argv[1:2] == ["launch"] else []
-        options, rest = _options(rest, _ACCELERATE_FLAGS, {})
-        return Step("accelerate", options), *_program(rest)
+    if kind := _KINDS.get(name):
+        words = argv[1:] if kind != "accelerate" else argv[2:] if argv[1:2] == ["launch"] else []
+        options, rest = _options(words, _FLAGS[kind], table("launchers", "short").get(kind, {}))
+        return Step(kind, options), *_program(rest)
     if _PYTHON.match(name):
         return _python(list(argv[1:]))
     if re.search(r"\.py$", name):
@@ -99,7 +82,7 @@ def _python(rest: list[str]) -> tuple[Step | None, str, list[str]]:
         if word == "-m":
             module = rest[1] if len(rest) > 1 else ""
             if module in _TORCH_MODULES:
-                return _torchrun(rest[2:])
+                return launched("torchrun", ["torchrun", *rest[2:]]) or (None, "", [])
             if module in ("deepspeed.launcher.runner", "deepspeed.launcher.launch", "deepspeed"):
                 return launched("deepspeed", ["deepspeed", *rest[2:]]) or (None, "", [])
             if module == "accelerate.commands.launch":
@@ -116,11 +99,6 @@ def _python(rest: list[str]) -> tuple[Step | None, str, list[str]]:
     if rest and posixpath.basename(rest[0]) in ("torchrun", "deepspeed", "accelerate"):
         return launched(posixpath.basename(rest[0]), rest) or (None, "", [])
     return None, rest[0] if rest else "", rest[1:]
-
-
-def _torchrun(words: list[str]) -> tuple[Step | None, str, list[str]]:
-    options, rest = _options(words, _TORCH_FLAGS, {"r": "redirects", "t": "tee"})
-    return Step("torchrun", options), *_program(rest)
 
 
 def _program(rest: list[str]) -> tuple[str, list[str]]:

@@ -275,8 +275,7 @@ class Parameters:
         pattern = self.pattern(argument)
         if not is_known(value) and MARK.fullmatch(value) and not self.unknowns.as_shell(value):
             return value
-        strip = patterns.strip_prefix if sign[0] == "#" else patterns.strip_suffix
-        return strip(value, pattern, longest=len(sign) == 2)
+        return patterns.stripped(value, pattern, sign)
 
     def _split_replacement(self, argument: str) -> tuple[str, str]:
         at = 0

@@ -127,18 +127,13 @@ def matches(text: str, pattern: str) -> bool:
     return _compiled(pattern, text).fullmatch(text) is not None
 
 
-def strip_prefix(text: str, pattern: str, *, longest: bool) -> str:
-    """Returns ``${x#pattern}`` or, with ``longest``, ``${x##pattern}`` for the value ``text`` of x."""
-    cuts = range(len(text), -1, -1) if longest else range(len(text) + 1)
-    compiled = _compiled(pattern, text)
-    return next((text[cut:] for cut in cuts if compiled.fullmatch(text, 0, cut)), text)
-
-
-def strip_suffix(text: str, pattern: str, *, longest: bool) -> str:
-    """Returns ``${x%pattern}`` or, with ``longest``, ``${x%%pattern}`` for the value ``text`` of x."""
-    cuts = range(len(text) + 1) if longest else range(len(text), -1, -1)
-    compiled = _compiled(pattern, text)
-    return next((text[:cut] for cut in cuts if compiled.fullmatch(text, cut)), text)
+def stripped(text: str, pattern: str, sign: str) -> str:
+    """Returns ``${x#pattern}``, ``${x##pattern}``, ``${x%pattern}`` or ``${x%%pattern}`` (``sign``) for ``text`` of x."""
+    compiled, start, longest = _compiled(pattern, text), sign[0] == "#", len(sign) == 2
+    for cut in range(len(text) + 1) if start != longest else range(len(text), -1, -1):
+        if compiled.fullmatch(text, 0, cut) if start else compiled.fullmatch(text, cut):
+            return text[cut:] if start else text[:cut]
+    return text
 
 
 def replace_in(text: str, pattern: str, by: str, *, how: str) -> str:

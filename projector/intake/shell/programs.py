@@ -71,6 +71,8 @@ class Programs:
             return self._run_inside(Step("mpirun", options), ["bash", "-c", options.pop("cmd", "")], child, where, line)
         if name in ("ssh", "pdsh", "clush"):
             return self._run_remote(argv, state, where)
+        if name == "primus-cli":  # a program in shell, which nothing follows: its own reader takes its words
+            return self._record((Step("other", {"name": name}), argv[0], argv[1:]), state, where, line)
         if name == "xargs" and (passed := text_tools.passed_on(argv, self.machine.stdin[-1])):
             return self.run(passed, state, where, line)
         if name == "xargs" and self.machine.captures:
@@ -84,19 +86,22 @@ class Programs:
             return self.run(inner, state, where, line) if inner else True
         launch = launchers.launched(name, argv)
         if launch is not None:
+            launcher, program, behind = launch
             if self.machine.captures and _PRINTS_GPU_COUNT.fullmatch(" ".join(argv)):
-                self.machine.emit(
-                    visible(state.environment(), self.machine.unknowns, "torch.cuda.device_count()") + "\n"
-                )
+                count = visible(state.environment(), self.machine.unknowns, "torch.cuda.device_count()")
+                self.machine.emit(count + "\n")
                 return True
-            if not launch[1]:
+            if not program:
                 self._forget_written(argv, state)
-            submitter_options, submitted = launchers.submitted(launch[2])
+            submitter_options, submitted = launchers.submitted(behind)
             if submitted:
-                step = Step("submitter", {"name": posixpath.basename(launch[1]), **submitter_options})
+                step = Step("submitter", {"name": posixpath.basename(program), **submitter_options})
                 return self._run_inside(step, submitted, state, where, line)
-            if launch[0] is not None and posixpath.basename(launch[1]) in _SHELLS:
-                return self._run_inside(launch[0], [launch[1], *launch[2]], state, where, line)
+            if launcher and posixpath.basename(program) in _SHELLS:
+                return self._run_inside(launcher, [program, *behind], state, where, line)
+            at = next((number for number, word in enumerate(behind) if launchers.starts_program(word)), None)
+            if launcher and program.endswith(".sh") and at is not None:  # a script that binds each process first
+                return self._run_inside(launcher, behind[at:], state, where, line)
             return self._record(launch, state, where, line)
         if self._is_script(argv[0], state):
             return self._run_script(argv, state)
@@ -232,7 +237,8 @@ class Programs:
             inner = state.process(argv[at] if at < len(argv) else "bash", argv[at + 1 :])
             return self._run_process(text, f"{where}, line {line}: -c", inner, marked=True)
         if at < len(argv) and argv[at] not in ("-", "-s", "--"):
-            return self._run_script(argv[at:], state)
+            cli = posixpath.basename(argv[at]) == "primus-cli"
+            return self.run(argv[at:], state, where, line) if cli else self._run_script(argv[at:], state)
         stdin = self.machine.stdin[-1]
         if stdin:
             return self._run_process(stdin, where, state.process("bash", argv[at + 1 :]), marked=True)
@@ -295,6 +301,9 @@ class Programs:
         if name == "srun":
             inner = state.child()
             self.machine.first_rank(inner)
+            for key, value in scheduler.variables(scheduler.Request("slurm", options)).items():
+                if value is not None:  # of the step (slurm src/common/env.c, env_array_for_step)
+                    inner.export(key, value)
             return self._run_inside(Step("srun", options), rest, inner, where, line)
         if name == "salloc":
             inner = state.child()
@@ -327,17 +336,8 @@ class Programs:
     def _record(self, parts: tuple[Step | None, str, list[str]], state: State, where: str, line: int) -> Verdict:
         step, program, arguments = parts
         steps = (*self.steps, step) if step else tuple(self.steps)
-        self.machine.launches.append(
-            Launch(
-                program=program,
-                arguments=tuple(arguments),
-                steps=steps,
-                environment=state.environment(),
-                where=where,
-                line=line,
-                cwd=state.cwd,
-            )
-        )
+        launch = Launch(program, tuple(arguments), steps, state.environment(), where, line, state.cwd)
+        self.machine.launches.append(launch)
         if self.machine.captures:
             self.machine.emit(self.machine.unknowns.mark(Unknown(f"$({posixpath.basename(program) or 'python'} …)")))
         return True

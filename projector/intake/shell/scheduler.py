@@ -133,32 +133,20 @@ def variables(request: Request) -> dict[str, str | None]:
     values = request.values
     if request.kind != "slurm":
         return {}
-    nodes, tasks, tasks_per_node = (_count(values.get(name)) for name in ("nodes", "ntasks", "ntasks-per-node"))
-    if nodes is None and tasks and tasks_per_node:
-        nodes = math.ceil(tasks / tasks_per_node)
-    tasks = tasks or tasks_of_gpus(values)
-    stated_nodes = values.get("nodes")
+    nodes, tasks, each = (_count(values.get(name)) for name in ("nodes", "ntasks", "ntasks-per-node"))
+    nodes = nodes or (math.ceil(tasks / each) if tasks and each else None)
+    tasks = tasks or tasks_of_gpus(values) or (nodes * each if nodes and each else None)
+    each = each or (tasks // nodes if tasks and nodes and tasks % nodes == 0 else None)
+    gpus, whole = per_node(values), values.get("gpus", "")
+    told: tuple[tuple[object, object, str], ...] = (
+        (nodes or values.get("nodes") or not tasks, nodes, "NNODES JOB_NUM_NODES"),
+        (tasks or nodes or "ntasks" in values, tasks or ("ntasks" not in values and nodes), "NTASKS NPROCS"),
+        (each or "ntasks-per-node" in values, each, "NTASKS_PER_NODE TASKS_PER_NODE"),
+        (gpus or {"gres", "gpus-per-node", "gpus"} & {*values}, gpus, "GPUS_ON_NODE GPUS_PER_NODE"),
+        (whole, whole.isdigit() and whole, "GPUS"),
+        ("cpus-per-task" in values, values.get("cpus-per-task"), "CPUS_PER_TASK"),
+    )
     slurm: dict[str, str | None] = dict.fromkeys(_RUNTIME)
-    known_nodes = str(nodes) if nodes else None
-    if nodes or stated_nodes or not tasks:
-        slurm |= {"SLURM_NNODES": known_nodes, "SLURM_JOB_NUM_NODES": known_nodes}
-    if tasks is None and tasks_per_node and nodes:
-        tasks = nodes * tasks_per_node
-    if tasks_per_node is None and tasks and nodes and tasks % nodes == 0:
-        tasks_per_node = tasks // nodes
-    if tasks or "ntasks" in values:
-        slurm |= {"SLURM_NTASKS": str(tasks) if tasks else None, "SLURM_NPROCS": str(tasks) if tasks else None}
-    elif nodes:
-        slurm |= {"SLURM_NTASKS": str(nodes), "SLURM_NPROCS": str(nodes)}
-    if tasks_per_node or "ntasks-per-node" in values:
-        slurm["SLURM_NTASKS_PER_NODE"] = str(tasks_per_node) if tasks_per_node else None
-        slurm["SLURM_TASKS_PER_NODE"] = str(tasks_per_node) if tasks_per_node else None
-    gpus = per_node(values)
-    if gpus or any(name in values for name in ("gres", "gpus-per-node", "gpus")):
-        text = str(gpus) if gpus else None
-        slurm |= {"SLURM_GPUS_ON_NODE": text, "SLURM_GPUS_PER_NODE": text}
-        if "gpus" in values:
-            slurm["SLURM_GPUS"] = values["gpus"] if values["gpus"].isdigit() else None
-    if "cpus-per-task" in values:
-        slurm["SLURM_CPUS_PER_TASK"] = values["cpus-per-task"]
+    for there, value, names in told:
+        slurm |= {f"SLURM_{name}": str(value) if value else None for name in names.split() if there}
     return slurm

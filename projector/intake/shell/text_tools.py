@@ -13,21 +13,6 @@ from projector.dataclass import dataclass
 from projector.intake.shell.patterns import classes, searchable
 from projector.intake.shell.unknown import is_known
 
-#: The options of each tool that are known here as getopt writes them, and how many words stand before its files.
-_FORMS: Mapping[str, tuple[str, int]] = {
-    "head": ("n:c:", 0),
-    "tail": ("n:c:", 0),
-    "cut": ("d:f:c:s", 0),
-    "awk": ("F:", 1),
-    "wc": ("lwc", 0),
-    "tr": ("dscC", 9),
-    "sort": ("nruV", 0),
-    "uniq": ("", 0),
-    "grep": ("ovcEP", 1),
-    "sed": ("e:Er", 1),
-}
-NAMES = frozenset(_FORMS)
-
 
 @dataclass(frozen=True)
 class _Call:
@@ -53,11 +38,11 @@ def printed(argv: Sequence[str], stdin: str | None, read: Callable[[str], str | 
         raise ValueError
     if name != "sed" and not all(map(is_known, (*argv, text))):
         raise ValueError
-    return _TOOLS[name](_Call(options, words, text, files[0] if files else ""))
+    return _TOOLS[name][2](_Call(options, words, text, files[0] if files else ""))
 
 
 def _split(name: str, rest: Sequence[str]) -> tuple[dict[str, str], list[str], list[str]]:
-    form, before = _FORMS[name]
+    form, before, _ = _TOOLS[name]
     if name in ("head", "tail") and rest and re.fullmatch(r"-\d+", rest[0]):
         rest = [f"-n{rest[0][1:]}", *rest[1:]]
     pairs, words = gnu_getopt(list(rest), form)
@@ -177,11 +162,7 @@ def _sort(call: _Call) -> str:
     if "-V" in call.options:
         if not all(re.fullmatch(r"[\w.-]*", line) for line in lines):
             raise ValueError
-        lines.sort(
-            key=lambda line: [
-                (int(part), part) if part.isdigit() else (-1, part) for part in re.findall(r"\d+|\D+", line)
-            ]
-        )
+        lines.sort(key=lambda line: [(int(each or -1), text) for each, text in re.findall(r"(\d+)|(\D+)", line)])
     if "-r" in call.options:
         lines.reverse()
     return "".join(line + "\n" for line in lines)
@@ -224,11 +205,8 @@ def _awk(call: _Call) -> str:
             match["has"] and (match["has"] in line) == bool(match["without"])
         ):
             continue
-        columns = line.split(by) if by and by != " " else line.split()
-        text += (
-            " ".join(_column(what.strip(), line, columns, number) for what in (match["fields"] or "$0").split(","))
-            + "\n"
-        )
+        columns, asked = line.split(by) if by and by != " " else line.split(), match["fields"] or "$0"
+        text += " ".join(_column(what.strip(), line, columns, number) for what in asked.split(",")) + "\n"
     return text
 
 
@@ -280,15 +258,11 @@ def _regex(pattern: str, *, extended: bool) -> str:
     return pattern if extended else re.sub(r"[(){}|+?]", r"\\\g<0>", pattern)
 
 
-_TOOLS: dict[str, Callable[[_Call], str]] = {
-    "head": _head,
-    "tail": _tail,
-    "cut": _cut,
-    "awk": _awk,
-    "wc": _wc,
-    "tr": _tr,
-    "sort": _sort,
-    "uniq": _uniq,
-    "grep": _grep,
-    "sed": _sed,
-}
+#: Each tool's options that are known here as getopt writes them, how many words stand before its files, and what it prints.
+_TOOLS: Mapping[str, tuple[str, int, Callable[[_Call], str]]] = {
+    "head": ("n:c:", 0, _head), "tail": ("n:c:", 0, _tail), "cut": ("d:f:c:s", 0, _cut),
+    "awk": ("F:", 1, _awk), "wc": ("lwc", 0, _wc), "tr": ("dscC", 9, _tr),
+    "sort": ("nruV", 0, _sort), "uniq": ("", 0, _uniq), "grep": ("ovcEP", 1, _grep),
+    "sed": ("e:Er", 1, _sed),
+}  # fmt: skip
+NAMES = frozenset(_TOOLS)

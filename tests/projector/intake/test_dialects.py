@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import json
+import operator
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -23,6 +24,7 @@ from projector.intake.dialect import Dialect, dialect
 from projector.intake.loaded import Loaded
 from projector.intake.settings import Settings
 from projector.intake.shell.unknown import Unknowns
+from projector.workload import parameters, zoo
 from tests.projector.intake import test_loader_torchtitan, test_trainer_readings
 
 #: A sound file of every dialect.
@@ -370,3 +372,29 @@ def test_true_is_no_number_of_a_setting_that_counts(name: str) -> None:
         if 1 in table and not any(isinstance(each, bool) for each in table):
             settings = Settings(of, {setting: True}, "f")
             assert any(key == setting for key, _, _ in settings.args.problems), setting
+
+
+_JOBS = yaml.safe_load((Path(__file__).parent / "data/one_job.yaml").read_text())
+_SIZES = [(1, 8, 8192), (4, 2, 2048)]
+
+
+@pytest.mark.parametrize(("each", "steps", "tokens"), _SIZES)
+@pytest.mark.parametrize(("job", "form"), [(job, form) for job in _JOBS for form in _JOBS[job]["forms"]])
+def test_one_job_is_one_answer_in_the_words_of_every_trainer(
+    tmp_path: Path, job: str, form: str, each: int, steps: int, tokens: int
+) -> None:
+    sizes = {"@MBS": each, "@GAS": steps, "@GBS": each * steps * 8, "@SEQ": tokens}
+    for name, text in _JOBS[job]["forms"][form].items():
+        for word, size in sizes.items():
+            text = text.replace(word, str(size))
+        put(tmp_path / name, text)
+    loaded = detect.load(tmp_path / form, node_gpus=8)
+    work = loaded.workload(loaded.gpus or 8)
+    named = "llama3_8b" if job == "full" else "qwen2.5_7b"
+    assert (work.gpus, parameters.count(work.model)) == (8, parameters.count(zoo.load(named)))
+    expected = {"micro_batch_size": each, "global_batch_size": each * steps * 8, "seq_length": tokens} | _JOBS[job][
+        "is"
+    ]
+    for name, value in expected.items():
+        found = operator.attrgetter(name)(work.recipe)
+        assert (list(found) if isinstance(found, tuple) else found) == value, name

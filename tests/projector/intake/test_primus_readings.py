@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
+from asked import put, refusal
 
 from projector.errors import InputError, Unsupported
 from projector.frameworks import resolve
-from projector.intake import primus
+from projector.intake import detect, primus
 from projector.intake.loaded import Loaded
 from projector.workload import parameters
 from projector.workload.validate import problems
@@ -93,3 +94,23 @@ def test_bridge_trains_mamba_and_hybrid_stacks(tmp_path: Path) -> None:
         assert (loaded.model.hybrid_layer_pattern, loaded.model.unsupported) == (letters, ())
         assert parameters.count(loaded.model).total / 1e9 == pytest.approx(billions, rel=0.02)
         assert loaded.recipe.tp == (8 if "8b" in flavor else 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "gpus"),
+    [
+        ("./primus-cli slurm srun -N 4 -p x -- container --image y -- train pretrain", 32),
+        ("bash runner/primus-cli direct --env NNODES=2 --numa -- train pretrain", 16),
+        ("NNODES=3 GPUS_PER_NODE=4 primus-cli direct -- train pretrain", 12),
+        ("torchrun --nnodes 2 --nproc_per_node 8 primus/cli/main.py train pretrain", 16),
+    ],
+)
+def test_a_command_line_of_primus_puts_its_words_over_its_experiment(tmp_path: Path, line: str, gpus: int) -> None:
+    file = experiment(checkout(tmp_path), "dense", tensor_model_parallel_size=2, seq_length=4096)
+    words = f"--config {file.relative_to(tmp_path)} --micro_batch_size 4 --global_batch_size 64 --wandb_project $NAME"
+    loaded = detect.load(put(tmp_path / "run.sh", f"{line} {words}\n"))
+    recipe = loaded.recipe
+    assert recipe
+    assert (loaded.gpus, recipe.tp, recipe.micro_batch_size, recipe.global_batch_size) == (gpus, 2, 4, 64)
+    for wrong, match in ((" --pipeline_model_parallel_size $PP", "--env PP="), (" --config none.yaml", "none.yaml")):
+        refusal(detect.load, put(tmp_path / "wrong.sh", f"{line} {words}{wrong}\n"), match=match)

@@ -105,3 +105,18 @@ printf 'a slots=8\nb slots=8\nc slots=8\n' > hosts
 deepspeed --hostfile hosts --include 'a@c' pretrain_gpt.py @MODEL @TP 4
 deepspeed --hostfile hosts --exclude 'a:0,1,2,3@c:1,2,3,4' pretrain_gpt.py @MODEL @TP 4
 deepspeed --include='a:0,1,2,3,4,5,6,7@b:0,1,2,3,4,5,6,7' pretrain_gpt.py @MODEL @TP 4
+#: srun, the variables of its step
+srun -N 2 --ntasks-per-node=1 bash -c 'torchrun --nnodes ${SLURM_NNODES:-1} --nproc_per_node 8 pretrain_gpt.py @MODEL @TP 4'
+#: srun, a step of some nodes
+#SBATCH --nodes=8
+#SBATCH --gpus-per-node=8
+srun -N 2 --ntasks-per-node=1 bash -c 'torchrun --nnodes $SLURM_NNODES --nproc_per_node $SLURM_GPUS_ON_NODE pretrain_gpt.py @MODEL @TP 4'
+#: watched
+(while true; do nvidia-smi --query-gpu=name --format=csv; sleep 60; done) &
+while true; do read -p 'go? ' a; [ "$a" = y ] && break; done
+@RUN @MODEL @TP 4
+#: bound
+torchrun --nnodes 2 --nproc_per_node 8 --no-python ./bind.sh python3 pretrain_gpt.py @MODEL @TP 4
+#: many conditions, and nothing of them
+for i in a b c d e f g h; do [ -d /opt/$i ] && export LD_LIBRARY_PATH=/opt/$i; done
+@RUN @MODEL @TP 4

@@ -19,7 +19,7 @@ from projector.intake import scripts
 from projector.intake.scripts import load
 from projector.intake.shell.control import TooLong
 from projector.intake.shell.evaluate import commands
-from projector.intake.shell.patterns import matches, most_steps, searchable, strip_prefix
+from projector.intake.shell.patterns import matches, most_steps, searchable, stripped
 from projector.intake.shell.unknown import is_known
 
 BASH = shutil.which("bash")
@@ -188,7 +188,7 @@ def test_what_scripts_ask_is_answered(regex: str) -> None:
 
 def test_shell_patterns_are_bounded_too() -> None:
     assert matches("model-7b-chat", "*-@(7b|13b)-*")
-    assert strip_prefix("a/b/c", "*/", longest=True) == "c"
+    assert stripped("a/b/c", "*/", "##") == "c"
     with pytest.raises(TooLong):
         matches("a" * 60 + "!", "+(+(a))")
 
