@@ -21,7 +21,8 @@ from projector.errors import NO_FILE, InputError, Problem, raise_all
 
 _SUFFIXES = (".csv", ".tsv", ".md")
 _RULER = re.compile(r"\|[\s|:-]+")  # between the header and the rows of Markdown
-_EMPHASIS = " \t*`"
+#: What says nothing of a cell: emphasis, breaks of a line, footnotes.
+_MARKUP = re.compile(r"\*\*|`|<br ?/?>|&nbsp;|\[\^[^\]]{1,40}\]")
 _REGULAR = "a regular file that can be read"
 _LONGEST = 2**20  # characters of a line
 _MOST_SHOWN = 20  # mistakes of one kind
@@ -39,7 +40,7 @@ def headers_in_markdown(text: str) -> list[list[str]]:
 
 
 def _cells(row: str) -> list[str]:
-    return [cell.strip(_EMPHASIS) for cell in row.strip().strip("|").split("|")]
+    return [_MARKUP.sub(" ", cell).strip(" \t*") for cell in row.strip().strip("|").split("|")]
 
 
 class CsvTable:
