@@ -23,6 +23,7 @@ from harness.evidence.ingest.logs.events import (
     Timers,
 )
 from harness.evidence.ingest.logs.logged import AFTER_CHECKPOINT, AFTER_EVALUATION, COLUMNS, SKIPPED, Logged
+from projector.intake.dialect import words
 
 _LEAST = 10  # steps of a start whose level can be told
 _WARM_UP = 5  # of them that do not count
@@ -87,6 +88,11 @@ def _largest(peaks: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 _BACK = 8  # logging intervals that a number may fall behind before it means a restart (ranks print out of turn)
 _MOST_TIMERS = 64
+#: Arguments by which two parts of a log are no run and its restart, but two runs.
+_SIZES = words(
+    "world_size num_layers hidden_size seq_length global_batch_size micro_batch_size tensor_model_parallel_size "
+    "pipeline_model_parallel_size context_parallel_size expert_model_parallel_size"
+)
 _SAME = 0.05  # relative difference between the times that ranks measure of one step
 _NOTHING = float("nan")
 
@@ -206,6 +212,8 @@ class _Builder:
         if isinstance(event, Arguments):
             self._begin_start()
             if not record.arguments or dict(record.arguments[-1].values) != dict(event.values):
+                if self.rows and record.arguments and (work := _other_sizes(record, event.values)):
+                    self._say(work)
                 record.arguments.append(event)
                 self._conf = min(len(record.arguments) - 1, 32_000)
         elif event is Mark.RESTART:
@@ -240,10 +248,13 @@ class _Builder:
         if self.rows and before != gpus:
             self._change(f"{gpus} GPUs, before with {before}")
 
+    def _say(self, work: str) -> None:
+        self.record.notes.append(f"it goes on with {work}: the steps until there do not count")
+
     def _change(self, work: str) -> None:
         """Begins a start that does other work than the one before, whether the log prints its arguments again or not."""
         arguments = self.record.arguments
-        self.record.notes.append(f"it goes on with {work}: the steps until there do not count")
+        self._say(work)
         arguments.append(arguments[-1] if arguments else Arguments({}, 0))
         self._conf = min(len(arguments) - 1, 32_000)
         self._begin_start()
@@ -272,6 +283,16 @@ class _Builder:
         record.memory = _largest(peaks.values())
         _drop_repeated_prints(record)
         return [record] if _is_own_trainer(record) else apart(record, peaks)
+
+
+def _other_sizes(record: Logged, now: Mapping[str, object]) -> str:
+    """Returns the sizes of a run that the last dump stated otherwise, in words."""
+    before = {
+        **record.arguments[-1].values,
+        **({"world_size": now.get("world_size")} if "gpus" in record.facts else {}),
+    }
+    both = [(name, now[name], before[name]) for name in _SIZES if name in now and name in before]
+    return ", ".join(f"{name} {value}, before {old}" for name, value, old in both if str(value) != str(old))
 
 
 def _value(step: Step) -> tuple[str, float | None]:
