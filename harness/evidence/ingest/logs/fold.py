@@ -23,7 +23,6 @@ from harness.evidence.ingest.logs.events import (
     Timers,
 )
 from harness.evidence.ingest.logs.logged import AFTER_CHECKPOINT, AFTER_EVALUATION, COLUMNS, SKIPPED, Logged
-from projector.intake.dialect import words
 
 _LEAST = 10  # steps of a start whose level can be told
 _WARM_UP = 5  # of them that do not count
@@ -89,10 +88,18 @@ def _largest(peaks: Iterable[Mapping[str, float]]) -> dict[str, float]:
 _BACK = 8  # logging intervals that a number may fall behind before it means a restart (ranks print out of turn)
 _MOST_TIMERS = 64
 #: Arguments by which two parts of a log are no run and its restart, but two runs.
-_SIZES = words(
-    "world_size num_layers hidden_size seq_length global_batch_size micro_batch_size tensor_model_parallel_size "
-    "pipeline_model_parallel_size context_parallel_size expert_model_parallel_size"
-)
+_SIZES = [
+    "world_size",
+    "num_layers",
+    "hidden_size",
+    "seq_length",
+    "global_batch_size",
+    "micro_batch_size",
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "context_parallel_size",
+    "expert_model_parallel_size",
+]
 _SAME = 0.05  # relative difference between the times that ranks measure of one step
 _NOTHING = float("nan")
 
