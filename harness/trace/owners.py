@@ -17,7 +17,7 @@ PHASES = ("forward", "recompute", "backward", "weight gradient", "optimizer", "l
 FORWARD, RECOMPUTE, BACKWARD, WEIGHT, OPTIMIZER, UNSEEN = PHASES
 _PASSING = re.compile(r"^ProfilerStep|^## Call|^Torch-Compiled Region|^PyTorch Profiler|^record_param_comms$")
 _CHECKPOINT = re.compile(r"checkpoint\w*backward|recompute", re.IGNORECASE)
-_BACKWARD = re.compile(r"backward|autograd::engine::evaluate_function|\(B\)|bwd", re.IGNORECASE)
+BACKWARD_NAME = re.compile(r"backward|autograd::engine::evaluate_function|\(B\)|bwd", re.IGNORECASE)
 _WEIGHT = re.compile(r"\(W\)|wgrad|weight_grad|backward_dw", re.IGNORECASE)
 _OPTIMIZER = re.compile(r"^Optimizer\.|optimizer[._ ]?step|clip_grad", re.IGNORECASE)
 
@@ -86,11 +86,11 @@ def _phase(names: tuple[str, ...]) -> str:
     if any(_OPTIMIZER.search(name) for name in names):
         return OPTIMIZER
     replays = [at for at, name in enumerate(names) if _CHECKPOINT.search(name)]
-    if replays and not any(_BACKWARD.search(name) for name in names[replays[-1] + 1 :]):
+    if replays and not any(BACKWARD_NAME.search(name) for name in names[replays[-1] + 1 :]):
         return RECOMPUTE
     if any(_WEIGHT.search(name) for name in names):
         return WEIGHT
-    return BACKWARD if any(_BACKWARD.search(name) for name in names) else FORWARD
+    return BACKWARD if any(BACKWARD_NAME.search(name) for name in names) else FORWARD
 
 
 def phases(found: Sequence[Owner], seconds: Sequence[float]) -> Mapping[str, tuple[float, int]]:

@@ -14,6 +14,7 @@ import numpy as np
 from harness.evidence.ingest.logs.jsonstream import elements
 from harness.evidence.ingest.logs.source import open_source
 from harness.trace.events import CollectiveCall, Inputs, Kernels, Launches, Mark, Ops, Trace
+from harness.trace.shapes import SHAPED
 from projector.errors import InputError, Problem
 
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
@@ -21,7 +22,6 @@ _CALLS = frozenset({"cuda_runtime", "cuda_driver"})
 _MARKS = frozenset({"user_annotation"})
 _OPS = frozenset({"cpu_op", "operator"})
 _WAITS = re.compile(r"Synchronize|^(?:cuda|hip)Memcpy$|^(?:cuda|hip)StreamWaitValue|^(?:cuda|hip)Free$")
-_SHAPED = re.compile(r"mm\b|matmul|linear|attention|bmm|baddbmm|flash", re.IGNORECASE)
 _GPU = re.compile(r'"deviceProperties"\s*:\s*\[\s*\{[^{}]{0,400}?"name"\s*:\s*"([^"]{1,80})"')
 _WORLD = re.compile(r'"world_size"\s*:\s*([0-9]{1,7})')
 _RANK = re.compile(r'"rank"\s*:\s*([0-9]{1,7})')
@@ -107,7 +107,7 @@ class _Columns:
             waits = int(_WAITS.search(name) is not None)
             self._add(self._call, begin, end, thread, _integer(args.get("correlation")), waits)
         elif category in _OPS:
-            if _SHAPED.search(name) and (inputs := _inputs(args)):
+            if SHAPED.search(name) and (inputs := _inputs(args)):
                 self._inputs[len(self._op[0])] = inputs
             self._add(self._op, begin, end, thread, _place(self._op_names, name))
         elif category in _MARKS:

@@ -8,14 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median_high
 
 from harness.trace.events import Inputs, Kernels, Ops
-from harness.trace.owners import Owner
+from harness.trace.owners import BACKWARD_NAME, Owner
 from projector.dataclass import dataclass
 from projector.operators.types import Attention, Gemm
 
 _PRODUCT = re.compile(r"^aten::(mm|addmm|bmm|baddbmm|_scaled_mm|addmm_)$")
 _ADDED = re.compile(r"^aten::(addmm|baddbmm|addmm_)$")
 _FLASH = re.compile(r"flash_attention|flash_attn|scaled_dot_product", re.IGNORECASE)
-_BACKWARD = re.compile("backward|bwd", re.IGNORECASE)
+#: What :func:`shaped` reads the shapes of.
+SHAPED = re.compile(f"{_PRODUCT.pattern}|{_FLASH.pattern}", re.IGNORECASE)
 _TYPES = {
     "c10::BFloat16": "bf16",
     "c10::Half": "fp16",
@@ -104,7 +105,7 @@ def _attention(name: str, inputs: Inputs) -> Attention | None:
     if not _FLASH.search(name):
         return None
     at = [place for place, shape in enumerate(inputs.sizes) if len(shape) == 4]
-    at = at[1:] if _BACKWARD.search(name) and len(at) > 3 else at  # the gradient of the output comes first
+    at = at[1:] if BACKWARD_NAME.search(name) and len(at) > 3 else at  # the gradient of the output comes first
     if len(at) < 3:
         return None
     (batch, a, b, width), (_, c, d, _), (_, _, _, value) = (inputs.sizes[place] for place in at[:3])
@@ -122,5 +123,5 @@ def _attention(name: str, inputs: Inputs) -> Attention | None:
         head_dim_qk=width,
         head_dim_v=value,
         dtype=dtype,
-        backward=bool(_BACKWARD.search(name)),
+        backward=bool(BACKWARD_NAME.search(name)),
     )

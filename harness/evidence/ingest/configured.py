@@ -80,6 +80,8 @@ def _framework_of_source(record: Record) -> str:
 def gpu_of(record: Record) -> str:
     """Returns the catalogue's name of the GPU; refuses one that is not stated or unknown."""
     text = record.text("gpu")
+    if not text and integer(beside := record.get("gpus")) is None and catalogue.find_gpu(str(beside)):
+        text = str(beside)  # a cell that counts them, and says which
     if not text:
         record.refuse("gpu not stated")
         return ""

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
-import gzip
-import io
 import re
-import stat
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
+from harness.evidence.ingest.logs.source import open_source
 from harness.evidence.ingest.record import COLUMNS_OF_A_RUN, Record, known_key, normal, section
-from projector.errors import NO_FILE, InputError, Problem, raise_all
+from projector.errors import InputError, Problem, raise_all
 
 _SUFFIXES = (".csv", ".tsv", ".md")
 _RULER = re.compile(r"\|[\s|:-]+")  # between the header and the rows of Markdown
-_EMPHASIS = " \t*`"
-_REGULAR = "a regular file that can be read"
+#: What says nothing of a cell: emphasis, breaks of a line, footnotes.
+_MARKUP = re.compile(r"\*\*|`|<br ?/?>|&nbsp;|\[\^[^\]]{1,40}\]")
 _LONGEST = 2**20  # characters of a line
 _MOST_SHOWN = 20  # mistakes of one kind
 
@@ -39,7 +36,7 @@ def headers_in_markdown(text: str) -> list[list[str]]:
 
 
 def _cells(row: str) -> list[str]:
-    return [cell.strip(_EMPHASIS) for cell in row.strip().strip("|").split("|")]
+    return [_MARKUP.sub(" ", cell).strip(" \t*") for cell in row.strip().strip("|").split("|")]
 
 
 class CsvTable:
@@ -114,7 +111,7 @@ class CsvTable:
     def _rows(self) -> Iterator[Iterator[list[str]]]:
         """Yields the rows that are not empty, the header first."""
         try:
-            with self._open_text() as text:
+            with open_source(self.path).text() as text:
                 lines = self._lines(text)
                 if self.path.suffix == ".md":
                     yield self._rows_of_markdown(lines)
@@ -125,8 +122,6 @@ class CsvTable:
                 yield (list(map(_pointed, row)) if separator == ";" else row for row in rows if row)
         except csv.Error as error:
             raise InputError([Problem(str(self.path), "", str(error), "a CSV table")]) from None
-        except FileNotFoundError:
-            raise InputError([Problem(str(self.path), "", NO_FILE, "a CSV table")]) from None
         except (OSError, EOFError, zlib.error) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise InputError([Problem(str(self.path), "", reason, "a readable file")]) from None
@@ -150,16 +145,6 @@ class CsvTable:
                 length = f"a line of {_LONGEST:,} characters or more"
                 raise InputError([Problem(str(self.path), "", length, "a CSV table, one row a line")])
             yield line
-
-    def _open_text(self) -> IO[str]:
-        if not stat.S_ISREG(self.path.stat().st_mode):
-            raise InputError([Problem(str(self.path), "", "no regular file", _REGULAR)])
-        packed = self.path.suffix == ".gz"
-        raw = cast(IO[bytes], gzip.GzipFile(self.path) if packed else open(self.path, "rb"))  # noqa: SIM115 - closed with the text
-        first = raw.read(2)
-        raw.seek(0)
-        wide = first in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-        return io.TextIOWrapper(raw, "utf-16" if wide else "utf-8-sig", errors="replace", newline="")
 
 
 def _pointed(cell: str) -> str:

@@ -13,11 +13,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from harness.contracts.runs import Measured, MeasuredRun, Stack
+from harness.contracts.runs import Measured, MeasuredRun, Source
 from harness.evidence.ingest.architecture import architecture
 from harness.evidence.ingest.configured import gpu_of, gpus_per_node, source_of, stack_of, stripped_note
 from harness.evidence.ingest.importmap import ImportMap
-from harness.evidence.ingest.parallel import Sizes
 from harness.evidence.ingest.recipe import group_sizes, partial_recipe, recipe_of, recipe_words
 from harness.evidence.ingest.record import COLUMNS_OF_A_RUN, Record, known_key, one_line
 from harness.evidence.ingest.report import Converted, RowReport
@@ -25,15 +24,12 @@ from harness.evidence.ingest.settings import plain_key
 from harness.evidence.ingest.throughput import measured
 from harness.evidence.ingest.vocabulary import changes_nothing
 from harness.evidence.physics import judge
-from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, Unsupported
 from projector.frameworks import flops
 from projector.hardware import catalogue
 from projector.intake import nemo_recipes
 from projector.intake.primus_bridge import recompute_of
 from projector.memo import evolve
-from projector.workload.model import Model
-from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 # The alternatives differ by 4 % (one MTP layer of DeepSeek-V3) to 33 % (recompute); printed figures by 0.5 % at most,
@@ -130,25 +126,8 @@ def _reserved_gib(workload: Workload, gpu: str) -> float | None:
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Configuration:
-    """What a record says beside its figures. ``told``: what reading it left on the record; ``switches``: of a record whose
-    recipe is whole, and of any other, what it states of one as well."""
-
-    gpu: str
-    stack: Stack
-    name: str
-    model: Model | None
-    recipe: Recipe | None
-    workload: Workload | None
-    size: Sizes
-    switches: Mapping[str, object]
-    gpus_per_node: int | None
-    told: Mapping[str, Any]
-
-
-def _configuration(record: Record) -> _Configuration:
-    """Reads the configuration of a record: the fields of its recipe that are not stated may be derived from its figures."""
+def _configuration(record: Record, strip: tuple[str, ...]) -> tuple[MeasuredRun, Workload | None]:
+    """Reads what a record says beside its figures (but what is not stated of its recipe may follow from them)."""
     gpu, stack = gpu_of(record), stack_of(record)
     model, name = architecture(record)
     words = recipe_words(record, stack, gpu)
@@ -156,83 +135,73 @@ def _configuration(record: Record) -> _Configuration:
     recipe = recipe_of(record, gpu, model, size, words)
     told = {"moe_path": record.text("other.moe_path"), "phase": words.pop("phase", None)}
     switches = {key: value for key, value in told.items() if value}
-    workload = None
-    if model is not None and recipe is not None and size.gpus:
-        workload = Workload(
-            model=model, recipe=recipe, gpus=size.gpus, framework=stack.framework, framework_date=stack.date
-        )
-    return _Configuration(
+    run = MeasuredRun(
+        id="",
+        source=Source(title=""),
         gpu=gpu,
+        gpus=size.gpus or 0,
         stack=stack,
-        name=name,
         model=model,
         recipe=recipe,
-        workload=workload,
-        size=size,
-        switches=switches if recipe else {**partial_recipe(size, words), **switches},
+        measured=Measured(),
+        model_name=name,
         gpus_per_node=gpus_per_node(record, gpu, size.gpus),
-        told=record.told(),
+        cluster=record.text("cluster") or None,
+        group=record.text("group"),
+        switches=switches if recipe else {**partial_recipe(size, words), **switches},
+        notes=stripped_note(record, strip),
     )
+    return run, run.workload if model is not None and recipe is not None and size.gpus else None
 
 
 class _Configurations:
     """The configurations of a table, each read once. What is read decides: rows with the same columns and the same values
     in those columns that any of them was read from have one configuration."""
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, ...], tuple[list[str], dict[str, _Configuration]]] = {}
+    def __init__(self, known: ImportMap) -> None:
+        self.known = known
+        self._read: dict[tuple[str, ...], tuple[list[str], dict[str, tuple[MeasuredRun, Workload | None, Any]]]] = {}
 
-    def of(self, record: Record) -> _Configuration:
+    def of(self, record: Record) -> tuple[MeasuredRun, Workload | None]:
         """Returns the configuration of a record, on which it leaves what reading it would have left."""
-        if len(self._known) > _MOST_CONFIGURATIONS:
-            self._known.clear()
-        columns, known = self._known.setdefault(tuple(record.values), ([], {}))
+        if len(self._read) > _MOST_CONFIGURATIONS:
+            self._read.clear()
+        columns, known = self._read.setdefault(tuple(record.values), ([], {}))
         before = repr((record.unread, record.assumed))
         found = known.get(f"{before}{[record.values[column] for column in columns]}")
         if found is not None:
-            record.tell(found.told)
-            return found
-        found = _configuration(record)
-        if (more := set(found.told["used"]) - set(columns)) or len(known) > _MOST_CONFIGURATIONS:
-            columns += sorted(more)
-            known.clear()
-        known[f"{before}{[record.values[column] for column in columns]}"] = found
-        return found
+            record.tell(found[2])
+        else:
+            found = (*_configuration(record, self.known.strip), record.told())
+            if (more := record.used - set(columns)) or len(known) > _MOST_CONFIGURATIONS:
+                columns += sorted(more)
+                known.clear()
+            known[f"{before}{[record.values[column] for column in columns]}"] = found
+        return found[0], found[1]
 
 
-def _convert_row(record: Record, index: int, known: ImportMap, configurations: _Configurations) -> MeasuredRun:
+def _convert_row(record: Record, index: int, configurations: _Configurations) -> MeasuredRun:
     """Reads every field of a record; what stops a projection is refused on the record and becomes the run's ``problem``."""
-    run_id = one_line(record.values.get("id", "")) or f"row-{index}"
+    known, run_id = configurations.known, one_line(record.values.get("id", "")) or f"row-{index}"
     assigned = known.assigned(run_id)
     if assumption := assigned.pop("assumed", None):
         record.assume(str(assumption))
     record.values.update({**known.usual, **record.values, **assigned})
-    read = configurations.of(record)
-    model, recipe, workload = read.model, read.recipe, read.workload
+    run, workload = configurations.of(record)
     record.used.add("id")
-    figures = _figures(record, read)
+    figures = _figures(record, run, workload)
     if workload is not None:
-        workload = _complete(record, settle(record, workload, figures), figures, read.gpu)
-        model, recipe = workload.model, workload.recipe
-    run = MeasuredRun(
+        workload = _complete(record, settle(record, workload, figures), figures, run.gpu)
+        run = evolve(run, model=workload.model, recipe=workload.recipe)
+    row = evolve(
+        run,
         id=run_id,
         source=source_of(record, known.strip),
-        gpu=read.gpu,
-        gpus=read.size.gpus or 0,
-        stack=read.stack,
-        model=model,
-        recipe=recipe,
         measured=figures,
-        model_name=read.name,
-        gpus_per_node=read.gpus_per_node,
-        cluster=record.text("cluster") or None,
-        group=record.text("group"),
-        switches=read.switches,
         assumed=tuple(record.assumed),
         doubt=record.text("doubt") or known.doubt(run_id),
-        notes=stripped_note(record, known.strip),
     )
-    return _checked(record, run)
+    return _checked(record, row)
 
 
 def unread_of(record: Record) -> dict[str, str]:
@@ -251,9 +220,9 @@ def _checked(record: Record, run: MeasuredRun) -> MeasuredRun:
     return evolve(run, problem="; ".join(record.refused), unread=unread)
 
 
-def _figures(record: Record, read: _Configuration) -> Measured:
-    size, workload = read.size, read.workload
-    tokens = size.global_batch_size * size.seq_length if size.global_batch_size and size.seq_length else None
+def _figures(record: Record, run: MeasuredRun, workload: Workload | None) -> Measured:
+    stated: Any = vars(run.recipe) if run.recipe else run.switches
+    tokens = stated.get("global_batch_size", 0) * stated.get("seq_length", 0) or None
 
     def invert(tflops: float) -> tuple[float, str] | None:
         if workload is None:
@@ -266,8 +235,8 @@ def _figures(record: Record, read: _Configuration) -> Measured:
             return None
         return flops.step_seconds(workload, tflops, formula), formula
 
-    _take_memory_of_gpu(record, read.gpu)
-    return measured(record, size.gpus, tokens, read.stack.framework, invert)
+    _take_memory_of_gpu(record, run.gpu)
+    return measured(record, run.gpus or None, tokens, run.stack.framework, invert)
 
 
 def _take_memory_of_gpu(record: Record, gpu: str) -> None:
@@ -331,9 +300,9 @@ def gathered(pairs: Iterable[tuple[MeasuredRun, Record]], where: str) -> Convert
 
 def converted(records: Iterable[Record], known: ImportMap) -> Iterator[tuple[MeasuredRun, Record]]:
     """Yields each record with its run, one after the other."""
-    configurations = _Configurations()
+    configurations = _Configurations(known)
     for index, record in enumerate(records):
-        yield _convert_row(record, index, known, configurations), record
+        yield _convert_row(record, index, configurations), record
 
 
 def report_of(run: MeasuredRun, record: Record) -> RowReport:

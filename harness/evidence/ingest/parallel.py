@@ -78,18 +78,20 @@ def sizes(record: Record, moe: bool, num_layers: int | None, framework: str, vpp
 def _gpu_count(record: Record) -> int | None:
     """Returns the GPUs of a record: as stated, else by its nodes, or by the cell that names them. One that says another
     number is a doubt."""
-    gpus, nodes, per_node = record.integer("gpus"), record.integer("nodes"), record.integer("gpus_per_node")
-    counted = _COUNTED.search(record.text("gpu"))
+    nodes, per_node = record.integer("nodes"), record.integer("gpus_per_node")
+    named = record.text("gpu", "gpus")
+    counted = _COUNTED.search(named)
+    gpus = None if counted and record.get("gpu") is None else record.integer("gpus")
     beside = int(counted[1] or counted[2]) if counted else None
     per_node = per_node or (beside if nodes else None)
     by_nodes = nodes * per_node if nodes and per_node else None
     if gpus is None and (found := by_nodes or beside):
-        record.map("gpus", found, "nodes × gpus_per_node" if by_nodes else record.text("gpu"))
+        record.map("gpus", found, "nodes × gpus_per_node" if by_nodes else named)
         return found
     if gpus and by_nodes not in (None, gpus):
         record.doubts.append(f"{gpus} GPUs are not {nodes} nodes of {per_node}")
     elif gpus and beside and gpus % beside:
-        record.doubts.append(f"{gpus} GPUs are not some times {record.text('gpu')}")
+        record.doubts.append(f"{gpus} GPUs are not some times {named}")
     return gpus
 
 

@@ -41,7 +41,7 @@ FIELDS = {key: spelt[0] if spelt else key for key, spelt in _TOLD["arch"].items(
 COLUMNS_OF_A_RUN = (
     "columns of a run, such as model, gpu, gpus, tp, step_seconds (of a chart of W&B: those of one run, exported alone)"
 )
-_NO_MEMORY = re.compile(r"oom|out[- ]of[- ]memory")
+_NO_MEMORY = re.compile(r"(?:oom|out[- ]of[- ]memory)\b.*")
 _EMPTY = {"", "-", "—", "n/a", "na", "nan", "null", "unknown", "not stated", "?"}
 # Keys whose text ``none`` says something: no sharding, no recompute, no pipeline. A framework argument's does too.
 _NONE_MEANS = {"zero", "recompute", "schedule"}
@@ -62,10 +62,12 @@ _UNITS: dict[str, dict[str, float]] = {
     "metrics.gpu_memory_gb": _GIBS,
     "metrics.tflops_per_gpu": {"tflops": 1.0, "tflop/s": 1.0, "tflop/s/gpu": 1.0},
 }
-_WITH_UNIT = re.compile(r"\s*([\d.,]+)\s*([a-zA-Z][a-zA-Z/]*)\s*")
+#: A figure with its unit, and perhaps its share of all there is: ``110.95 GiB (60.2%)``.
+_WITH_UNIT = re.compile(r"\s*([\d.,]+)\s*([a-zA-Z][a-zA-Z/]*)\s*(?:\([\d.]+\s?%\)\s*)?")
 _NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
 #: Between thousands: a comma or a blank with three digits behind it. A comma anywhere else may be a decimal one.
 _THOUSANDS_APART = re.compile(r"(?<=\d)[, \u00a0\u202f](?=\d{3}(?!\d))")
+_BETWEEN, _HUMP = re.compile(r"[\W_]+"), re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _LISTED = reprlib.Repr()
 _LISTED.maxstring = _LISTED.maxother = 80
@@ -73,8 +75,9 @@ _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 
 
 def normal(header: str) -> str:
-    """Returns a header in lower snake case: ``Tokens / s / GPU`` → ``tokens_s_gpu``."""
-    return re.sub(r"[^a-z0-9]+", "_", header.strip().lower().replace("#", "num ")).strip("_")
+    """Returns a header in lower snake case: ``Tokens / s / GPU`` → ``tokens_s_gpu``, ``MicroBatchSize`` →
+    ``micro_batch_size``. A letter of any alphabet stays: ``step time (µs)`` is no ``step_time_s``."""
+    return _BETWEEN.sub("_", _HUMP.sub("_", header).lower().replace("#", "num ")).strip("_")
 
 
 def number(value: object) -> float | None:
@@ -117,7 +120,7 @@ def one_line(value: object) -> str:
 
 def _without_unit(value: object, key: str) -> object:
     """Converts ``"1.5s"`` to 1.5 where the key has that unit; returns any other value as it is."""
-    if not isinstance(value, str) or not value.rstrip()[-1:].isalpha():
+    if not isinstance(value, str) or value.rstrip()[-1:].isdecimal():
         return value
     match = _WITH_UNIT.fullmatch(value)
     factor = _UNITS.get(key, {}).get(match[2].lower()) if match else None

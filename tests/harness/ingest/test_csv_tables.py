@@ -81,7 +81,8 @@ def test_a_table_in_markdown_is_the_same_table(tmp_path: Path) -> None:
     rows = [HEADER, *lines(20)]
     ruler = "|" + " :--- |" * rows[0].count(",") + "---|"
     marked = ["| " + row.replace(",", " | ").replace("llama", "**llama") + " |" for row in rows]
-    text = "\n".join(["# Speed", "", marked[0].replace("id", "`id`", 1), ruler, *marked[1:], "", "As measured."])
+    head = marked[0].replace("id", "`id`", 1).replace("seq_length", "Sequence <br> length [^1]")
+    text = "\n".join(["# Speed", "", head, ruler, *marked[1:], "", "As measured."])
     plain = ingest([put(tmp_path / "t.csv", "\n".join(rows))])
     path = put(tmp_path / "t.md", text.replace("_7b", "_7b**").replace("3_8b", "3_8b**"))
     assert [(run.id, run.measured, run.problem) for run in ingest([path]).runs] == [
@@ -116,6 +117,17 @@ def test_counts_and_figures_that_disagree_are_doubted(
     run, row = one_row(tmp_path / "t.csv", **cells)
     assert (run.gpus, bool(row.doubts)) == (gpus, bool(doubt))
     assert not doubt or doubt in row.doubts[0]
+
+
+@pytest.mark.parametrize(("cells", "read", "unread"), tabled("readers", "csv_tables_headers"))
+def test_a_header_means_what_its_words_say(
+    cells: dict[str, str], read: dict[str, object], unread: str, tmp_path: Path
+) -> None:
+    run, row = one_row(tmp_path / "t.csv", gpu="H100", gpus="8", tgs="9000", **cells)
+    found = {"step_seconds": None, "peak_memory_gib": None, "status": "ok", **run.switches, **vars(run.measured)}
+    expected = {"step_seconds": None, "peak_memory_gib": None, "status": "ok", **read}
+    assert {name: found[name] for name in expected} == expected
+    assert "; ".join(row.unread) == unread
 
 
 @pytest.mark.parametrize("header", ["GPU Memory (GB)", "Memory per GPU (GiB)"])

@@ -120,7 +120,8 @@ def test_a_restart_with_other_arguments_counts_from_there() -> None:
     assert "2 lines repeat a step" in row.mapped
     assert "cut: 12 other configuration (steps 1 to 12)" in row.mapped
     assert "cut: 1 after an evaluation" in row.mapped
-    (doubt,) = row.doubts  # the rate of this made-up log is not that of its step time
+    said, doubt = row.doubts  # the rate of this made-up log is not that of its step time
+    assert said == "it goes on with micro_batch_size 4, before 2: the steps until there do not count"
     assert doubt.startswith("TFLOP/s/GPU: found 443.1, expected 971.6 to 1449, by step time")
 
 

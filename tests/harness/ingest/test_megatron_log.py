@@ -1,5 +1,6 @@
 """Megatron iteration lines in every shape, argument dumps, steady state."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from harness.evidence.ingest.dialects import read_log
 from harness.evidence.ingest.logs.events import Step
 from harness.evidence.ingest.logs.megatron import events
 from projector.errors import InputError
+from tests.conftest import ROOT
 
 TAIL = "learning rate: 1.0E-05 | global batch size:   128 | lm loss: 1.1E+01 | number of skipped iterations:   0 |"
 HIP = "hip mem usage/free/total/usage_ratio: 145.40{u}/46.58{u}/191.98{u}/75.74%"
@@ -96,3 +98,10 @@ def test_a_log_that_goes_on_with_longer_sequences_is_read_from_there(tmp_path: P
     )
     (run,) = read_log(put(tmp_path / "a.log", made), incomplete=True).runs
     assert (run.switches["seq_length"], run.measured.step_seconds, run.measured.rel_std) == (8192, 2.0, 0.0)
+
+
+def test_a_log_of_two_models_is_the_last_one_and_says_so(tmp_path: Path) -> None:
+    log = (ROOT / "tests" / "data" / "logs" / "megatron_b.log").read_text()
+    smaller = re.sub(r"(num_layers \.+) \d+", r"\1 16", log)
+    (row,) = read_log(put(tmp_path / "a.log", smaller + log), read_context(None, gpu="mi300x")).rows
+    assert row.doubts[0] == "it goes on with num_layers 32, before 16: the steps until there do not count"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,12 @@ def _largest(peaks: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 _BACK = 8  # logging intervals that a number may fall behind before it means a restart (ranks print out of turn)
 _MOST_TIMERS = 64
+#: Arguments by which two parts of a log are no run and its restart, but two runs.
+_SIZES = (
+    *("world_size", "num_layers", "hidden_size", "seq_length", "global_batch_size", "micro_batch_size"),
+    *("tensor_model_parallel_size", "pipeline_model_parallel_size"),
+    *("context_parallel_size", "expert_model_parallel_size"),
+)
 _SAME = 0.05  # relative difference between the times that ranks measure of one step
 _NOTHING = float("nan")
 
@@ -240,10 +247,13 @@ class _Builder:
         if self.rows and before != gpus:
             self._change(f"{gpus} GPUs, before with {before}")
 
+    def _say(self, work: str) -> None:
+        self.record.notes.append(f"it goes on with {work}: the steps until there do not count")
+
     def _change(self, work: str) -> None:
         """Begins a start that does other work than the one before, whether the log prints its arguments again or not."""
         arguments = self.record.arguments
-        self.record.notes.append(f"it goes on with {work}: the steps until there do not count")
+        self._say(work)
         arguments.append(arguments[-1] if arguments else Arguments({}, 0))
         self._conf = min(len(arguments) - 1, 32_000)
         self._begin_start()
@@ -269,9 +279,21 @@ class _Builder:
         record.basis = self._basis or record.basis
         for name, column in self._columns.items():
             setattr(record, name, np.asarray(column))
+        for work in _other_sizes(record):
+            self._say(work)
         record.memory = _largest(peaks.values())
         _drop_repeated_prints(record)
         return [record] if _is_own_trainer(record) else apart(record, peaks)
+
+
+def _other_sizes(record: Logged) -> Iterator[str]:
+    """Yields the sizes that dumps with steps under them state otherwise than the one before, in words."""
+    told = [record.arguments[place].values for place in np.unique(record.config) if place >= 0]
+    names = _SIZES["gpus" in record.facts :]  # the log's own lines tell the number of ranks
+    for before, now in pairwise(told):
+        both = [(name, now[name], before[name]) for name in names if name in now and name in before]
+        if changed := [f"{name} {new}, before {old}" for name, new, old in both if str(new) != str(old)]:
+            yield ", ".join(changed)
 
 
 def _value(step: Step) -> tuple[str, float | None]:

@@ -57,6 +57,7 @@ _BINARY_SHARE = 0.02  # of holes of NUL bytes and of what is no text
 _HOLES = re.compile("\0+")
 _PATIENCE = 2000  # milliseconds that a pipe has to offer its first byte
 _REGULAR = "a regular file, or - for standard input"
+_READ = "a training log, or a table of runs"
 _LONGEST = 2**20  # characters of one line that are read; a longer line is read in pieces
 #: In the names that TensorBoard's writers give; seconds since 1970 as its exports call them.
 _EVENTS, _WALL = "tfevents", "Wall time"
@@ -165,7 +166,7 @@ def open_source(path: str | Path) -> Source:
         source = Source(name, _standard_input() if name == "-" else _scalars(Path(name)) or _piped(name))
         _refuse_binary(source)
     except FileNotFoundError:
-        raise InputError([Problem(name, "", NO_FILE, "a training log")]) from None
+        raise InputError([Problem(name, "", NO_FILE, _READ)]) from None
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError([Problem(name, "", reason, "a readable file")]) from None
@@ -237,9 +238,9 @@ def _refuse_binary(source: Source) -> None:
             raise InputError([Problem(source.name, "", what, "text, or text in gzip, bzip2 or xz")])
     head = source.head()
     if source.truncated and not head:
-        raise InputError([Problem(source.name, "", "compressed data that ends before any text", "a training log")])
+        raise InputError([Problem(source.name, "", "compressed data that ends before any text", _READ)])
     if not head.strip("\0 \t\r\n\ufeff"):
-        raise InputError([Problem(source.name, "", "zeros" if source.hollow else "an empty file", "a training log")])
+        raise InputError([Problem(source.name, "", "zeros" if source.hollow else "an empty file", _READ)])
     odd = len(_HOLES.findall(head)) + head.count("\ufffd")  # writers of several nodes leave holes, too
     if odd > _BINARY_SHARE * len(head):
         raise InputError([Problem(source.name, "", "binary data", "text, or text in gzip, bzip2 or xz")])
