@@ -34,6 +34,10 @@ _VARIANTS = parameter(
         "fp32": _Passes((6.0, 8.0, 3), (12.0, 6.0, 3), 3),
         # torch's log-softmax in the logits' own type; backward: zeros for the labels' gradient, its log-softmax
         "bf16": _Passes((2.0, 2.0, 2), (4.0, 4.0, 3), 3),
+        # a compiler joins cast, exponentials and sums around one sweep for the largest logit and one for the sum, and the
+        # gradient's around one (PyTorch 2, ASPLOS 2024, section 4: TorchInductor fuses pointwise and reductions)
+        "compiled": _Passes((4.0, 0.0, 2), (2.0, 2.0, 1), 3),
+        "xla": _Passes((6.0, 8.0, 3), (12.0, 6.0, 3), 3),
         "native": _Passes((13.0, 11.0, 4), (4.0, 2.0, 1), 2),
         # online softmax that leaves the gradient in place; backward scales it by the incoming gradient
         "te": _Passes((4.0, 2.0, 2), (2.0, 2.0, 2), 1),
@@ -99,12 +103,9 @@ def takes_output_weight(view: LayerView) -> bool:
 
 
 def _chosen(view: LayerView) -> str:
-    fusion = view.recipe.cross_entropy_fusion
-    return fusion if fusion in _VARIANTS else view.execution.fusion.loss
-
-
-def _compiled(view: LayerView) -> bool:
-    return view.execution.fusion.loss_compiled or view.execution.runtime.whole_step
+    fusion, framework = view.recipe.cross_entropy_fusion, view.execution.fusion
+    chosen = fusion if fusion in _VARIANTS else framework.loss
+    return "compiled" if chosen == "fp32" and framework.loss_compiled else chosen
 
 
 def _split(view: LayerView) -> int:
@@ -134,7 +135,7 @@ def _saved_bytes(view: LayerView) -> float:
     * ``native``, ``unfused``: the fp32 softmax, in place of the fp32 copy (Megatron-LM core/tensor_parallel/
       cross_entropy.py, core/fusions/fused_cross_entropy.py).
     * ``fp32``: the log-softmax (aten ``_log_softmax_backward_data`` reads its output alone), of a vocabulary that is
-      split the fp32 copy, too; a compiled loss keeps the 2-byte logits.
+      split the fp32 copy, too. ``compiled``, ``xla``: the 2-byte logits.
     * ``bf16``: the log-softmax in the logits' type (NVIDIA-NeMo/Automodel components/loss/masked_ce.py, fp32_upcast false),
       beside the logits, which the caller holds (KempnerInstitute/KempnerForge@5666d0d kempnerforge/training/loss.py and
       scripts/train.py, Automodel recipes/llm/train_ft.py).
@@ -149,7 +150,7 @@ def _saved_bytes(view: LayerView) -> float:
         return 8.0 * view.tokens
     if chosen == "liger":
         return view.hidden_bytes + most(view.act, view.cast_weight_bytes) * _gradient(view)  # in the weight's own type
-    if chosen == "te" or (chosen == "fp32" and _compiled(view)):
+    if chosen in ("te", "compiled", "xla"):
         return _low(view)
     if chosen == "bf16":
         return 2.0 * _low(view)
@@ -164,7 +165,7 @@ def _forward_transient(view: LayerView) -> float:
         return 0.0
     if chosen == "liger":  # logits of a chunk, and the product that is added to the weight's gradient, once in fp32
         return view.act * _chunk_tokens(view) * view.vocab + (view.act + 4.0) * _gradient(view)
-    if chosen == "te" or (chosen == "fp32" and _compiled(view)):
+    if chosen in ("te", "compiled", "xla"):
         return _vector_bytes(view)
     return _low(view) + (4.0 * view.tokens * _vocab(view) if chosen == "fp32" and _split(view) == 1 else 0.0)
 
@@ -175,17 +176,15 @@ def _backward_transient(view: LayerView) -> float:
     chosen = _chosen(view)
     if chosen in ("linear", "liger", "te"):
         return _vector_bytes(view) if chosen == "te" else 0.0
-    if chosen in ("native", "unfused", "liger_cross_entropy") or _compiled(view):
-        return _low(view)
-    if chosen == "bf16":
-        return 2.0 * _low(view)
+    if chosen in ("native", "unfused", "compiled", "xla", "bf16", "liger_cross_entropy"):
+        return (2.0 if chosen == "bf16" else 1.0) * _low(view)
     return 8.0 * view.tokens * _vocab(view) + (0.0 if _split(view) == 1 else _low(view))
 
 
 def _stranded_bytes(view: LayerView) -> float:
     """Returns the block of the 2-byte logits, free once they are cast (or kept by the model's output): the labels' gradient
     takes the block of the fp32 copy, the log-softmax's needs a new one, and the next of two bytes comes after both."""
-    return _low(view) if _chosen(view) == "fp32" and _split(view) == 1 and not _compiled(view) else 0.0
+    return _low(view) if _chosen(view) == "fp32" and _split(view) == 1 else 0.0
 
 
 def projection_backward(view: LayerView) -> Transient:

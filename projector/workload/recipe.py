@@ -337,7 +337,7 @@ class Recipe:
         "the input of the activation is kept in 8 bits", "layer memory", "precision")
     cross_entropy_fusion: str | None = recipe_field(
         "how the loss is computed", "layer memory", "kernels",
-        choices=("none", "unfused", "native", "te", "fp32", "bf16", "linear", "liger", "liger_cross_entropy"),
+        choices=("none", "unfused", "native", "te", "fp32", "bf16", "compiled", "linear", "liger", "liger_cross_entropy"),
         derived_from="cross_entropy_loss_fusion cross_entropy_fusion_impl")
     attention_backend: str | None = recipe_field(
         "which attention kernels run", "layer step memory", "kernels", megatron=SAME,
