@@ -34,6 +34,9 @@ _VARIANTS = parameter(
         "fp32": _Passes((6.0, 8.0, 3), (12.0, 6.0, 3), 3),
         # torch's log-softmax in the logits' own type; backward: zeros for the labels' gradient, its log-softmax
         "bf16": _Passes((2.0, 2.0, 2), (4.0, 4.0, 3), 3),
+        # a compiler joins cast, exponentials and sums around one sweep for the largest logit and one for the sum, and the
+        # gradient's around one (PyTorch 2, ASPLOS 2024, section 4: TorchInductor fuses pointwise and reductions)
+        "compiled": _Passes((4.0, 0.0, 2), (2.0, 2.0, 1), 3),
         "native": _Passes((13.0, 11.0, 4), (4.0, 2.0, 1), 2),
         # online softmax that leaves the gradient in place; backward scales it by the incoming gradient
         "te": _Passes((4.0, 2.0, 2), (2.0, 2.0, 2), 1),
@@ -68,7 +71,7 @@ def cross_entropy(view: LayerView) -> Module:
     chosen = _chosen(view)
     if chosen.startswith("liger") and view.tp > 1:
         raise Unsupported(f"cross_entropy_fusion={chosen} with a vocabulary that is split over tp")
-    passes = _VARIANTS.get(chosen, _VARIANTS["unfused"])
+    passes = _passes(view)
     logits = real(view.tokens * _vocab(view))
     gather: tuple[Operator, ...] = ()
     reduce: tuple[Operator, ...] = ()
@@ -104,6 +107,13 @@ def takes_output_weight(view: LayerView) -> bool:
 def _chosen(view: LayerView) -> str:
     fusion = "fp32" if view.recipe.cross_entropy_fusion == "compiled" else view.recipe.cross_entropy_fusion
     return fusion if fusion in _VARIANTS else view.execution.fusion.loss
+
+
+def _passes(view: LayerView) -> _Passes:
+    """Returns what the loss of ``view`` reads and writes; XLA's is that of its functions one by one."""
+    chosen = _chosen(view)
+    fused = chosen == "fp32" and _compiled(view) and not view.execution.runtime.whole_step
+    return _VARIANTS.get("compiled" if fused else chosen, _VARIANTS["unfused"])
 
 
 def _compiled(view: LayerView) -> bool:

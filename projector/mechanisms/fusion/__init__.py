@@ -38,7 +38,7 @@ class Fusion(Strategy):
     activation. ``expert_gemm_split``: gate and up of experts are two grouped products. ``expert_bias``: biases of
     experts are inside other kernels, else added expert by expert and concatenated again. ``loss``: cross-entropy where
     the recipe names none: ``unfused`` | ``native`` | ``te`` | ``fp32`` | ``bf16`` | ``linear``. ``loss_compiled``:
-    where a compiler runs it takes the loss too, and ``fp32`` keeps no fp32 copies of the logits. ``loss_metrics``:
+    where a compiler runs it takes the loss too: ``fp32`` is then fewer passes, and keeps no fp32 copies. ``loss_metrics``:
     losses that a trainer computes once more from the logits of every micro-batch, under autocast, for its log.
     ``hyper_connections``, ``indexer``: their element-wise work in kernels of its own, not function by function in fp32.
     ``bf16_moments``: the update kernel takes both moments in bf16, not fp32 copies of them.

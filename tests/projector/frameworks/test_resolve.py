@@ -78,6 +78,7 @@ def test_what_a_published_run_of_experts_leaves_out_is_what_such_runs_do() -> No
     dense = made("megatron-lm", LLAMA).workload.recipe, made("megatron-lm", LLAMA, published=False).workload.recipe
     assert dense[0] == dataclasses.replace(dense[1], data_parallel_sharding="optim")
     assert made("primus").workload.recipe.moe_permute_fusion is False
+    assert made("deepspeed").workload.recipe.overlap_grad_reduce is False
     assert made("megatron-bridge").workload.recipe.cross_entropy_fusion == "te"
 
 

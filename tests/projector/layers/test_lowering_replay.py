@@ -37,13 +37,13 @@ def test_graph_scopes_name_operators():
     assert not layer(DENSE, resolved(LLAMA_70B)).graphed
 
 
-@pytest.mark.parametrize(("how", "per_logit"), [("unfused", 52), ("native", 30), ("te", 10), ("linear", 0)])
-def test_cross_entropy_bytes(how, per_logit):
+@pytest.mark.parametrize(("how", "each"), [("unfused", 52), ("native", 30), ("te", 10), ("compiled", 8), ("linear", 0)])
+def test_cross_entropy_bytes(how, each):
     case = resolved(LLAMA_70B, cross_entropy_fusion=how)
     block = head(case)
     logits = 4096 * case.workload.padded_vocab_size
     loss = stream_bytes(op for op in (*block.forward, *block.backward_input) if op.name in ("loss", "loss.bwd"))
-    assert loss == per_logit * logits
+    assert loss == each * logits
     again = flops(block.backward_input) - flops(block.forward)
     assert again == (flops(block.forward) if how == "linear" else 0)
 
