@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from harness.contracts.runs import Measured, MeasuredRun
 from harness.predictors import Predictor
@@ -230,19 +231,9 @@ def _layout(row: Rated) -> tuple[object, ...]:
     return (row.run.switches.get("strategy"), *sizes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scaled:
-    """A row on ``times`` as many GPUs with the same samples for each GPU: ``linear``: tokens/s in proportion;
-    ``projected``: as projections say."""
-
-    times: int
-    gpus: int
-    linear: float
-    projected: float | None
-
-
-def scaled(row: Rated, predictor: Predictor, times: Sequence[int] = (1, 2, 4, 8)) -> list[Scaled]:
-    """Returns ``row`` on ``times`` as many GPUs; the projected rate is the measured one times the projections' ratio."""
+def scaled(row: Rated, predictor: Predictor, times: Sequence[int] = (1, 2, 4, 8)) -> list[dict[str, Any]]:
+    """Returns ``row`` on ``times`` as many GPUs with the same samples for each GPU. ``linear``: tokens/s in proportion;
+    ``projected``: the measured rate times the projections' ratio, None without."""
     sizes = []
     for factor in times:
         projected = row.tokens if factor == 1 else None
@@ -253,5 +244,9 @@ def scaled(row: Rated, predictor: Predictor, times: Sequence[int] = (1, 2, 4, 8)
             if step_seconds:
                 tgs = recipe.global_batch_size * recipe.seq_length / run.gpus / step_seconds
                 projected = factor * row.tokens * tgs / row.projected
-        sizes.append(Scaled(times=factor, gpus=factor * row.run.gpus, linear=factor * row.tokens, projected=projected))
+        linear = factor * row.tokens
+        share = {"efficiency": projected / linear if projected else None, "rate": projected or linear}
+        sizes.append(
+            {"times": factor, "gpus": factor * row.run.gpus, "linear": linear, "projected": projected, **share}
+        )
     return sizes
