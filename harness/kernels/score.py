@@ -100,9 +100,8 @@ def score(rows: Sequence[Row], cross_validate: bool = True, jobs: int = 1, progr
     }
     how = ("not asked for",) * len(rows)
     if cross_validate:
-        refitted = held_out(rows, jobs, progress)
-        seconds |= {"heldout": refitted.seconds, "roofline": fitted(rows)}
-        how = refitted.how
+        refitted, how = held_out(rows, jobs, progress)
+        seconds |= {"heldout": refitted, "roofline": fitted(rows)}
     flops = np.array([row.flops for row in rows])
     return Score(
         rows=tuple(rows),

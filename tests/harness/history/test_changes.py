@@ -37,7 +37,7 @@ def test_the_first_version_at_which_the_error_grew_is_named(of_errors: Versions)
     )  # fmt: skip
     assert (change.before, change.after, change.now) == (pytest.approx(0.02), pytest.approx(0.30), pytest.approx(0.31))
     assert standing(changes(found)) == (change,)
-    assert [(f.moved, f.broken) for f in figures(found.versions, 0.05)] == [(0, 0), (1, 0), (1, 1), (1, 0)]
+    assert [(f["moved"], f["broken"]) for f in figures(found.versions, 0.05)] == [(0, 0), (1, 0), (1, 1), (1, 0)]
 
 
 SMALL = (0.10, 0.12, 0.14, 0.16, 0.18, 0.20)
