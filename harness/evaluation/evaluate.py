@@ -80,15 +80,12 @@ def _estimates(
     packaged = posterior.load()
     ours = name in predictors.MODES
     # The evidence says nothing of a device without a vendor in the catalogue, such as the CPU of this machine.
-    asked = seen if evidence is None else [o for o in seen if _vendor(o.facts.gpu)]
+    known = [name for name in catalogue.gpu_names() if catalogue.gpu(name).vendor]
+    asked = seen if evidence is None else [o for o in seen if o.facts.gpu in known]
     looks = [] if ours else [o for o in observations.looks() if math.isfinite(o.log_ratio)]
     conditioned = Conditioned.of(teaching, held_out.prior_of(packaged, () if ours else teaching, looks))
     shipped = {o.run_id: _shipped(packaged, o) for o in asked} if ours else held_out.all_in(conditioned, asked)
     return {"shipped": shipped, "heldout": held_out.estimates(conditioned, asked, packaged.tail[0] if ours else None)}
-
-
-def _vendor(gpu: str) -> str:
-    return catalogue.gpu(gpu).vendor if gpu in catalogue.gpu_names() else ""
 
 
 def _shipped(packaged: Posterior, row: Observation) -> Estimate:

@@ -75,7 +75,7 @@ def _said(t: Any) -> str:
     return f"too {slow} across families" if t.held_out > 0 else f"too {slow} in some families, not in others"
 
 
-def _tests(rows: pd.DataFrame, known: pd.DataFrame) -> dict[str, pd.Series[bool]]:
+def _tests(rows: pd.DataFrame, known: pd.DataFrame) -> dict[str, Any]:
     """Returns for each of :data:`PROPERTIES` which of the ``known`` rows have it."""
     measured = frame.part(rows, predictor="benchmark", fit="uncalibrated").set_index("run_id")["measured_share"]
     wide = known.fillna(dict.fromkeys(BREAKDOWN, 0.0)).assign(
