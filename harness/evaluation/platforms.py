@@ -118,23 +118,24 @@ def rated(
 
 
 def _rated(run: MeasuredRun, predictor: Predictor, parameters: Mapping[str, float]) -> Rated:
-    tgs = run.measured.tgs or 0.0
-    row = Rated(run=run, tgs=tgs)
+    row = Rated(run=run, tgs=run.measured.tgs or 0.0)
     flops = _flops(run, parameters.get(row.model))
     dense, sparse = _peaks(run)
     stated = run.switches.get("utilisation")
-    prediction = predictor.predict(run) if run.recipe and run.model else None
-    tokens_per_gpu = run.recipe.global_batch_size * run.recipe.seq_length / run.gpus if run.recipe else 0.0
+    projected, reason = None, run.problem or "configuration not stated"
+    if run.recipe and run.model:
+        prediction = predictor.predict(run)
+        projected, reason = None, prediction.reason
+        if prediction.step_seconds:
+            projected, reason = run.workload.tokens_per_step / run.gpus / prediction.step_seconds, ""
     return replace(
         row,
-        tflops=flops * tgs / 1e12 if flops else None,
+        tflops=flops * row.tgs / 1e12 if flops else None,
         dense=dense,
         sparse=sparse,
         stated=float(stated) if isinstance(stated, int | float) else None,
-        projected=tokens_per_gpu / prediction.step_seconds if prediction and prediction.step_seconds else None,
-        reason=""
-        if prediction and prediction.step_seconds
-        else (prediction.reason if prediction else run.problem or "configuration not stated"),
+        projected=projected,
+        reason=reason,
     )
 
 
