@@ -265,7 +265,7 @@ def _classes(score: Score) -> Iterator[dict[str, Any]]:
         for name, least, most in CLASSES:
             sizes[name] = where[(score.flops[where] >= least) & (score.flops[where] < most)]
         filled = {name: part for name, part in sizes.items() if len(part)}
-        said = {"n": len(where), "source_fitted": bool(score.seen[where].all())}
+        said: dict[str, Any] = {"n": len(where), "source_fitted": bool(score.seen[where].all())}
         words = {"heldout_by": score.how, "constants": score.constants}
         said |= {name: sorted({of_row[i] for i in where}) for name, of_row in words.items()}
         by_size = {name: {fit: _statistics(wrong[fit][part]) for fit in FITS} for name, part in filled.items()}
