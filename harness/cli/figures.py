@@ -6,6 +6,7 @@ import argparse
 import math
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from harness.calibrate import held_out
@@ -27,7 +28,7 @@ from harness.report import (
     view_switches,
     view_whatif,
 )
-from harness.report.plot import png
+from harness.report.pictures import Picture
 from harness.report.table import Report
 from projector import posterior
 from projector.cli.inputs import or_none
@@ -94,35 +95,31 @@ def _suites(folder: Path, measured: Path) -> dict[str, frozenset[str]]:
 
 def _write(folder: Path, report: Report, saved: files.Saved, jobs: int, judged: held_out.Judgement | None) -> None:
     """Writes the reports that are checked in: all but the lists of single rows, which ``results.csv`` holds."""
-    whole = publish.report_of(saved, (), "Projection accuracy over all measured runs")
-    brief = publish.brief(whole)
-    names = [name for name in saved.evaluation.predictors if name != BASELINE]
-    plots = [picture for name in names for picture in publish.main_plots(saved.evaluation, name)]
-    drawn_plots = pictures.written(folder, plots, saved.evaluation.once, jobs, _DOTS_PER_INCH)
-    linked = {picture.caption: picture.file("png") for picture in drawn_plots}
-    write_whole(folder / "figures.md", markdown.render(report))
-    write_whole(folder / "accuracy.md", markdown.render(brief, linked))
-    write_whole(folder / "accuracy.html", publish.page(brief, saved))
-    _write_post(folder, saved, jobs)
-    switched, switch_pairs = view_switches.build(saved.evaluation, view_figures.MAIN)
-    drawn = view_switches.plot(switch_pairs)
-    if drawn is not None:
-        write_whole(folder / "switches.png", png(drawn))
-    shown = {"Gains of single switches: projected over measured": "switches.png"} if drawn is not None else {}
-    write_whole(folder / "switches.md", markdown.render(switched, shown))
-    write_whole(folder / observations.FILE, observations.text(saved.evaluation.observed))
-    write_whole(folder / "whatif.md", markdown.render(view_whatif.build(saved.evaluation, view_figures.MAIN)))
-    looks = first_look.read(first_look.FILE)
-    sources = view_sources.build(saved.evaluation, looks, view_figures.MAIN, judged.unseen if judged else ())
-    write_whole(folder / "sources.md", markdown.render(sources))
-    main_rows = (r for r in saved.evaluation.every if r.predictor == view_figures.MAIN and r.fit != "shipped")
-    write_whole(folder / "results.csv", files.csv_text(map(files.rounded, main_rows)))
-
-
-def _write_post(folder: Path, saved: files.Saved, jobs: int) -> None:
-    """Writes the article and its plots, without the facts that differ from one machine and commit to the next."""
-    plots = publish.post_plots(saved.evaluation)
-    drawn = pictures.written(folder, plots, saved.evaluation.once, jobs, _DOTS_PER_INCH)
+    brief = publish.brief(publish.report_of(saved, (), "Projection accuracy over all measured runs"))
+    evaluation, main = saved.evaluation, view_figures.MAIN
+    names = [name for name in evaluation.predictors if name != BASELINE]
+    switched, pairs = view_switches.build(evaluation, main)
+    gains = Picture("switches", "Gains of single switches: projected over measured", partial(view_switches.plot, pairs))
+    plots = [picture for name in names for picture in publish.main_plots(evaluation, name)]
+    every = [*plots, gains, *publish.post_plots(evaluation)]
+    drawn = pictures.written(folder, every, evaluation.once, jobs, _DOTS_PER_INCH)
+    linked, beside = ({p.caption: p.file("png") for p in drawn if p in shown} for shown in (plots, [gains]))
+    # without the facts that differ from one machine and commit to the next
     stable = replace(saved, provenance={"inputs": saved.provenance.get("inputs", {})})
     title = Report(title="How far off are projections of training speed?")
-    write_whole(folder / "post.md", publish.article(title, stable, drawn))
+    looks = first_look.read(first_look.FILE)
+    sources = view_sources.build(evaluation, looks, main, judged.unseen if judged else ())
+    main_rows = (r for r in evaluation.every if r.predictor == main and r.fit != "shipped")
+    texts = {
+        "figures.md": markdown.render(report),
+        "accuracy.md": markdown.render(brief, linked),
+        "accuracy.html": publish.page(brief, saved),
+        "post.md": publish.article(title, stable, drawn),
+        "switches.md": markdown.render(switched, beside),
+        observations.FILE: observations.text(evaluation.observed),
+        "whatif.md": markdown.render(view_whatif.build(evaluation, main)),
+        "sources.md": markdown.render(sources),
+        "results.csv": files.csv_text(map(files.rounded, main_rows)),
+    }
+    for name, text in texts.items():
+        write_whole(folder / name, text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 from harness.cli.common import say
@@ -95,7 +95,7 @@ def _records(args: argparse.Namespace, chosen: Sequence[Any]) -> list[dict[str, 
             records += [{**head, **_version(v.recording), **row, **head} for v, row in rows]
         else:
             lines = zip(s.versions, figures(s.versions, tolerance), strict=True)
-            records += [{**head, **_version(v.recording), **asdict(f)} for v, f in lines]
+            records += [{**head, **_version(v.recording), **f} for v, f in lines]
     return records
 
 

@@ -94,9 +94,10 @@ def _unranked(sides: Sequence[Side], what: str) -> str:
         return figures
     quotient = ratio(sides[0], sides[1], what=what)
     if quotient.low is None or quotient.high is None:
-        return f"{figures} ({sides[1].name} over {sides[0].name} {quotient.value:.4g}; {_certainty(quotient, LEVEL)})"
-    around = f"{100 * LEVEL:.0f} % interval {quotient.low:.4g} to {quotient.high:.4g}"
-    return f"{figures} ({sides[1].name} over {sides[0].name} {quotient.value:.4g}, {around})"
+        around = f"; {_certainty(quotient, LEVEL)}"
+    else:
+        around = f", {100 * LEVEL:.0f} % interval {quotient.low:.4g} to {quotient.high:.4g}"
+    return f"{figures} ({sides[1].name} over {sides[0].name} {quotient.value:.4g}{around})"
 
 
 def _pair(best: Side, other: Side, what: str, level: float, *, full: bool) -> str:

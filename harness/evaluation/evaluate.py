@@ -20,6 +20,7 @@ from harness.predictors.protocol import Predictor, Remembering
 from projector import posterior
 from projector.dataclass import dataclass
 from projector.hardware import catalogue
+from projector.io.table import values
 from projector.kernels.settings import DEFAULT, Settings
 from projector.posterior import Posterior
 
@@ -80,15 +81,12 @@ def _estimates(
     packaged = posterior.load()
     ours = name in predictors.MODES
     # The evidence says nothing of a device without a vendor in the catalogue, such as the CPU of this machine.
-    asked = seen if evidence is None else [o for o in seen if _vendor(o.facts.gpu)]
+    known = [name for name in catalogue.gpu_names() if catalogue.gpu(name).vendor]
+    asked = seen if evidence is None else [o for o in seen if o.facts.gpu in known]
     looks = [] if ours else [o for o in observations.looks() if math.isfinite(o.log_ratio)]
     conditioned = Conditioned.of(teaching, held_out.prior_of(packaged, () if ours else teaching, looks))
     shipped = {o.run_id: _shipped(packaged, o) for o in asked} if ours else held_out.all_in(conditioned, asked)
     return {"shipped": shipped, "heldout": held_out.estimates(conditioned, asked, packaged.tail[0] if ours else None)}
-
-
-def _vendor(gpu: str) -> str:
-    return catalogue.gpu(gpu).vendor if gpu in catalogue.gpu_names() else ""
 
 
 def _shipped(packaged: Posterior, row: Observation) -> Estimate:
@@ -113,6 +111,13 @@ def _observed(
     )
 
 
+#: Columns of a row that a run holds as they are.
+_OF_RUN = """
+run_id=id group gpu gpus framework=stack.framework doubt measured_step_seconds=measured.step_seconds
+measured_tgs=measured.tgs measured_memory_gib=measured.peak_memory_gib
+"""
+
+
 def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction, estimate: Estimate | None) -> Row:
     """Returns the row of one prediction, its step time and parts multiplied by the estimate, with its interval."""
     run, p = selected.run, prediction
@@ -123,33 +128,23 @@ def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction,
     figures: dict[str, Any] = {name: p.breakdown[name] * factor for name in BREAKDOWN if name in p.breakdown}
     if estimate is not None and tgs is not None and math.isfinite(estimate.half):
         figures |= {"interval_low": tgs * math.exp(-estimate.half), "interval_high": tgs * math.exp(estimate.half)}
+    assumed = tuple(dict.fromkeys((*run.assumed, *p.assumed)))
     return Row(
-        run_id=run.id,
+        **values(run, _OF_RUN),
+        **values(p, "status reason projected_memory_gib=memory_gib measured_share"),
+        **figures,
         suite=selected.suite,
-        group=run.group,
-        gpu=run.gpu,
-        gpus=run.gpus,
         model=run.model_name or (run.model.name if run.model else ""),
         family=run.model.family if run.model else "",
         precision=run.recipe.precision if run.recipe else "",
-        framework=run.stack.framework,
         predictor=predictor,
         fit=fit,
-        status=p.status,
-        reason=p.reason,
-        assumed="; ".join(dict.fromkeys((*run.assumed, *p.assumed))),
-        doubt=run.doubt,
+        assumed="; ".join(assumed),
         projected_step_seconds=step,
-        measured_step_seconds=m.step_seconds,
         projected_tgs=tgs,
-        measured_tgs=m.tgs,
         error=_relative(tgs, m.tgs),
-        projected_memory_gib=p.memory_gib,
-        measured_memory_gib=m.peak_memory_gib,
-        memory_error=None if undecided((*run.assumed, *p.assumed)) else _relative(p.memory_gib, m.peak_memory_gib),
-        measured_share=p.measured_share,
+        memory_error=None if undecided(assumed) else _relative(p.memory_gib, m.peak_memory_gib),
         seconds_to_project=p.seconds_to_project if p.step_seconds is not None else None,
-        **figures,
         unread="; ".join(run.unread),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from harness.contracts.results import RunFacts
 from harness.contracts.runs import MeasuredRun
+from projector.io.table import values
 from projector.workload.structure import to_mapping
 
 
@@ -18,17 +19,12 @@ def facts_of(run: MeasuredRun) -> RunFacts:
     m = run.measured
     recipe = to_mapping(run.recipe) if run.recipe else {}
     return RunFacts(
-        run_id=run.id,
-        source=run.source.title,
-        source_kind=run.source.kind,
+        **values(run, "run_id=id source=source.title source_kind=source.kind framework_version=stack.version assumed"),
+        **values(m, "memory_kind rel_std"),
         arch=gpu.arch if gpu else "",
         vendor=gpu.vendor if gpu else "",
-        framework_version=run.stack.version,
-        memory_kind=m.memory_kind,
         measured_status=m.status if (m.status != "ok" or m.tgs or m.peak_memory_gib) else "",
         complete=run.model is not None and run.recipe is not None,
-        assumed=run.assumed,
-        rel_std=m.rel_std,
         differs=_configuration(run, recipe),
         switches=("version", *(key for key in run.switches if key not in recipe)),
         flops_per_token=flops_per_token(run.workload, "megatron-2026-05") if run.model and run.recipe else None,
@@ -37,7 +33,7 @@ def facts_of(run: MeasuredRun) -> RunFacts:
 
 def _configuration(run: MeasuredRun, recipe: Mapping[str, object]) -> dict[str, str]:
     """Returns as text all that may distinguish a run from the others of its group."""
-    values: dict[str, object] = {
+    stated: dict[str, object] = {
         "gpu": run.gpu,
         "gpus": run.gpus,
         "model": run.model_name or (run.model.name if run.model else ""),
@@ -46,5 +42,5 @@ def _configuration(run: MeasuredRun, recipe: Mapping[str, object]) -> dict[str, 
         **run.switches,
     }
     if run.model is not None:
-        values["num_layers"] = run.model.num_layers
-    return {key: str(value) for key, value in {**values, **recipe}.items()}
+        stated["num_layers"] = run.model.num_layers
+    return {key: str(value) for key, value in {**stated, **recipe}.items()}

@@ -20,6 +20,7 @@ from projector.effects import Facts
 from projector.errors import InputError, Problem
 from projector.io import csv_file
 from projector.io.files import read_text, write_whole
+from projector.io.table import values
 
 #: Where looks are kept, from the root of a checkout.
 FILE = Path("reports/first_look.csv")
@@ -60,15 +61,10 @@ class Look:
             return None
         pairs = (word.rsplit(" ", 1) for word in self.shares.split("|"))
         facts = Facts(
+            **values(self, "gpu framework family model source=publisher law"),
             step_seconds=1.0 / self.projected,
             shares={part: float(share) for part, share in pairs},
-            gpu=self.gpu,
-            framework=self.framework,
-            family=self.family,
-            model=self.model,
-            source=self.publisher,
             assumed=frozenset(filter(None, self.assumed.split("|"))),
-            law=self.law,
         )
         return Observation(run_id=self.run_id, facts=facts, log_ratio=math.log1p(self.error))
 
@@ -111,24 +107,18 @@ def _look(run: MeasuredRun, p: Prediction, step_seconds: float, revision: str) -
     expected = known_posterior.expect(facts)
     projected = rate / step_seconds
     return Look(
-        run_id=run.id,
+        **values(run, "run_id=id gpu framework=stack.framework family=model.family doubt"),
+        **values(p, "status reason"),
+        **values(facts, "model law"),
         publisher=publisher(run.source.title),
-        gpu=run.gpu,
-        framework=run.stack.framework,
-        family=run.workload.model.family,
-        doubt=run.doubt,
         measured=measured,
         projected=projected,
         expected=rate / expected.middle,
         low=rate / expected.high,
         high=rate / expected.low,
         error=projected / measured - 1.0,
-        status=p.status,
-        reason=p.reason,
         revision=revision,
-        model=facts.model,
         assumed="|".join(sorted(facts.assumed)),
-        law=facts.law,
         shares="|".join(f"{part} {share:.{DIGITS}g}" for part, share in facts.shares.items()),
     )
 

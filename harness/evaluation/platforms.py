@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from harness.contracts.runs import Measured, MeasuredRun
 from harness.predictors import Predictor
@@ -117,23 +118,24 @@ def rated(
 
 
 def _rated(run: MeasuredRun, predictor: Predictor, parameters: Mapping[str, float]) -> Rated:
-    tgs = run.measured.tgs or 0.0
-    row = Rated(run=run, tgs=tgs)
+    row = Rated(run=run, tgs=run.measured.tgs or 0.0)
     flops = _flops(run, parameters.get(row.model))
     dense, sparse = _peaks(run)
     stated = run.switches.get("utilisation")
-    prediction = predictor.predict(run) if run.recipe and run.model else None
-    tokens_per_gpu = run.recipe.global_batch_size * run.recipe.seq_length / run.gpus if run.recipe else 0.0
+    projected, reason = None, run.problem or "configuration not stated"
+    if run.recipe and run.model:
+        prediction = predictor.predict(run)
+        projected, reason = None, prediction.reason
+        if prediction.step_seconds:
+            projected, reason = run.workload.tokens_per_step / run.gpus / prediction.step_seconds, ""
     return replace(
         row,
-        tflops=flops * tgs / 1e12 if flops else None,
+        tflops=flops * row.tgs / 1e12 if flops else None,
         dense=dense,
         sparse=sparse,
         stated=float(stated) if isinstance(stated, int | float) else None,
-        projected=tokens_per_gpu / prediction.step_seconds if prediction and prediction.step_seconds else None,
-        reason=""
-        if prediction and prediction.step_seconds
-        else (prediction.reason if prediction else run.problem or "configuration not stated"),
+        projected=projected,
+        reason=reason,
     )
 
 
@@ -230,19 +232,9 @@ def _layout(row: Rated) -> tuple[object, ...]:
     return (row.run.switches.get("strategy"), *sizes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scaled:
-    """A row on ``times`` as many GPUs with the same samples for each GPU: ``linear``: tokens/s in proportion;
-    ``projected``: as projections say."""
-
-    times: int
-    gpus: int
-    linear: float
-    projected: float | None
-
-
-def scaled(row: Rated, predictor: Predictor, times: Sequence[int] = (1, 2, 4, 8)) -> list[Scaled]:
-    """Returns ``row`` on ``times`` as many GPUs; the projected rate is the measured one times the projections' ratio."""
+def scaled(row: Rated, predictor: Predictor, times: Sequence[int] = (1, 2, 4, 8)) -> list[dict[str, Any]]:
+    """Returns ``row`` on ``times`` as many GPUs with the same samples for each GPU. ``linear``: tokens/s in proportion;
+    ``projected``: the measured rate times the projections' ratio, None without."""
     sizes = []
     for factor in times:
         projected = row.tokens if factor == 1 else None
@@ -253,5 +245,9 @@ def scaled(row: Rated, predictor: Predictor, times: Sequence[int] = (1, 2, 4, 8)
             if step_seconds:
                 tgs = recipe.global_batch_size * recipe.seq_length / run.gpus / step_seconds
                 projected = factor * row.tokens * tgs / row.projected
-        sizes.append(Scaled(times=factor, gpus=factor * row.run.gpus, linear=factor * row.tokens, projected=projected))
+        linear = factor * row.tokens
+        share = {"efficiency": projected / linear if projected else None, "rate": projected or linear}
+        sizes.append(
+            {"times": factor, "gpus": factor * row.run.gpus, "linear": linear, "projected": projected, **share}
+        )
     return sizes

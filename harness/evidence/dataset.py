@@ -163,10 +163,10 @@ def _value_problems(item: Mapping[str, Any], where: str, label: str) -> list[Pro
         if type(item.get(name)) is int and item[name] < least:
             wrong.append((name, f"a whole number of GPUs, at least {least}"))
     problems = [Problem(where, f"{label}{name}", item[name], expected) for name, expected in wrong]
-    for name in (gpu, cluster):
-        if isinstance(name, str) and catalogue.is_path(name) and catalogue.knows_cluster(name):
+    for path in (gpu, cluster):
+        if isinstance(path, str) and catalogue.is_path(path) and catalogue.knows_cluster(path):
             with collecting_into(problems):
-                catalogue.cluster(name)
+                catalogue.cluster(path)
     return problems + _figure_problems(item.get("measured"), where, f"{label}measured.", bool(excused))
 
 

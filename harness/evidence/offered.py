@@ -14,6 +14,7 @@ from harness.evidence.suite import load_all
 from projector.cli.evidence import Measured
 from projector.errors import InputError, Problem
 from projector.intake.loaded import Loaded
+from projector.io.table import values
 from projector.workload.workload import Workload
 
 
@@ -63,12 +64,5 @@ def measured(
 def _usable(run: MeasuredRun) -> Loaded | None:
     if run.problem or run.model is None or run.recipe is None:
         return None
-    return Loaded(
-        model=run.model,
-        recipe=run.recipe,
-        gpus=run.gpus,
-        framework=run.stack.framework,
-        framework_date=run.stack.date,
-        cluster=run.cluster or run.gpu,
-        assumed=run.assumed,
-    )
+    stated = values(run, "model recipe gpus framework=stack.framework framework_date=stack.date assumed")
+    return Loaded(**stated, cluster=run.cluster or run.gpu)

@@ -37,18 +37,22 @@ def _column(panels: Any, shown: Sequence[Figures], tolerance: float) -> None:
     _lines(error, "mean |error|, %", {name: _percents(shown, name) for name in ("macro", "plain", "median")})
     shares = {"coverage": "coverage", "inside the interval": "inside"}
     _lines(share, "rows, %", {words: _percents(shown, name) for words, name in shares.items()})
-    _lines(order, "Kendall's tau-b", {"tau-b": [f.tau for f in shown]})
+    _lines(order, "Kendall's tau-b", {"tau-b": [f["tau"] for f in shown]})
     share.set_ylim(top=102)
-    places, broken, words = range(len(shown)), [f.broken for f in shown], f"broken by over {100 * tolerance:g} points"
+    places, broken, words = (
+        range(len(shown)),
+        [f["broken"] for f in shown],
+        f"broken by over {100 * tolerance:g} points",
+    )
     rows.bar(places, broken, color=VERMILION, width=0.7, label=words)
-    rows.bar(places, [f.lost for f in shown], bottom=broken, color=GREY, width=0.7, label="lost")
+    rows.bar(places, [f["lost"] for f in shown], bottom=broken, color=GREY, width=0.7, label="lost")
     rows.set_ylabel("rows", fontsize=8)
     rows.yaxis.get_major_locator().set_params(integer=True)
-    rows.set_ylim(0, max(1.0, 1.25 * max(f.broken + f.lost for f in shown)))
+    rows.set_ylim(0, max(1.0, 1.25 * max(f["broken"] + f["lost"] for f in shown)))
     rows.legend(fontsize=7, frameon=False, loc="upper left")
     plain(rows)
     for axes in (error, share, order):
-        for place in (i for i, f in enumerate(shown) if f.broken or f.lost):
+        for place in (i for i, f in enumerate(shown) if f["broken"] or f["lost"]):
             axes.axvline(place, color=VERMILION, linewidth=0.8, alpha=0.5)
 
 
@@ -62,5 +66,5 @@ def _lines(axes: Any, label: str, lines: dict[str, list[float | None]]) -> None:
 
 
 def _percents(versions: Sequence[Figures], name: str) -> list[float | None]:
-    values = (getattr(f, name) for f in versions)
+    values = (f[name] for f in versions)
     return [None if value is None else 100.0 * value for value in values]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.contracts import frame
 from harness.contracts.results import Row, RunFacts
@@ -15,6 +15,7 @@ from harness.history.store import Recorded, Recording
 from harness.score import accuracy, drift, ranking
 from projector.dataclass import dataclass
 from projector.io.rows import grouped
+from projector.io.table import values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,26 +63,8 @@ class Series:
         return f"{self.suite}, {self.predictor}{beside}{stated}"
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The figures of one version. Fractions; None where its rows define none.
-
-    ``macro``, ``plain``, ``median``: of |error|; ``tau``: mean Kendall tau-b over groups; ``inside``: share of
-    measurements inside their interval, macro. Against the version before: rows that ``moved``, ``broken`` by more than the
-    tolerance, ``lost`` their projection.
-    """
-
-    rows: int
-    compared: int
-    coverage: float | None
-    macro: float | None
-    plain: float | None
-    median: float | None
-    tau: float | None
-    inside: float | None
-    moved: int = 0
-    broken: int = 0
-    lost: int = 0
+#: The figures of one version by name.
+Figures = Mapping[str, Any]
 
 
 def versions(recorded: Iterable[Recorded]) -> tuple[Recorded, ...]:
@@ -106,20 +89,24 @@ def series(recorded: Iterable[Recorded]) -> tuple[Series, ...]:
 
 
 def figures(found: Sequence[Version], tolerance: float) -> tuple[Figures, ...]:
-    """Returns the figures of every version, each with its drift against the one before."""
+    """Returns the figures of every version, fractions, None where its rows define none: ``macro``, ``plain``, ``median`` of
+    |error|; ``tau``: mean Kendall tau-b over groups; ``inside``: share of measurements inside their interval, macro; and
+    against the version before the rows that ``moved``, ``broken`` by more than the tolerance, ``lost`` their projection."""
     drifts = [_drift(was, now, tolerance) for was, now in pairwise(found)]
-    return tuple(_figures(v, moved) for v, moved in zip(found, [(0, 0, 0), *drifts], strict=True))
+    nothing = dict.fromkeys(("moved", "broken", "lost"), 0)
+    return tuple({**_figures(v), **moved} for v, moved in zip(found, [nothing, *drifts], strict=True))
 
 
-def _drift(was: Version, now: Version, tolerance: float) -> tuple[int, int, int]:
+def _drift(was: Version, now: Version, tolerance: float) -> dict[str, int]:
     fit = now.rows[0].fit if now.rows else "heldout"
     difference = drift.compare(was.frame, now.frame, fit, tolerance)
     moved = {m.run_id for m in difference.moved if abs(m.after - m.before) > MOVED}
-    return len(moved), len({m.run_id for m in difference.broken}), len(difference.lost)
+    broken = {m.run_id for m in difference.broken}
+    return {"moved": len(moved), "broken": len(broken), "lost": len(difference.lost)}
 
 
-def _figures(version: Version, moved: tuple[int, int, int]) -> Figures:
-    s, covered = accuracy.summarise(version.frame), accuracy.coverage(version.frame)
+def _figures(version: Version) -> Figures:
+    errors, covered = accuracy.summarise(version.frame), accuracy.coverage(version.frame)
     order = ranking.summary(ranking.group_rankings(version.frame))
-    inside = covered.macro if covered else None
-    return Figures(s.rows, s.compared, s.coverage, s.macro_mape, s.mape, s.median, order.tau, inside, *moved)
+    told = values(errors, "rows compared coverage macro=macro_mape plain=mape median")
+    return {**told, "tau": order.tau, "inside": covered.macro if covered else None}

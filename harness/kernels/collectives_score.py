@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from statistics import median
+from typing import Any
 
 from harness.kernels.collectives_table import LOW_LATENCY, TOKENS, CollectiveRecord
 from projector.collectives import dispatch
@@ -74,20 +75,6 @@ class Figure:
         return self.record.source.split("@")[0].split(" ")[0].split("#")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
-    """The absolute errors of one fabric and size class (at least 1 MiB, or below). ``strange``: the median error without
-    the fabric's table, ``bias`` the median signed error without that table."""
-
-    fabric: str
-    large: bool
-    count: int
-    median: float
-    worst: float
-    strange: float
-    bias: float
-
-
 def score(records: Iterable[CollectiveRecord]) -> tuple[Figure, ...]:
     """Returns every record beside the seconds that the model gives it."""
     records = tuple(records)
@@ -124,15 +111,17 @@ def projected(record: CollectiveRecord, cluster: Cluster) -> float:
     return HOSTS.get(record.condition, Host()).seconds(device, shape.most)
 
 
-def levels(found: Iterable[Figure]) -> tuple[Level, ...]:
-    """Returns the median and worst absolute error by fabric and size class; thresholds are left out."""
+def levels(found: Iterable[Figure]) -> list[dict[str, Any]]:
+    """Returns the median and worst absolute error by fabric and size class (``large``: at least 1 MiB); thresholds are left
+    out. ``strange``: the median error without the fabric's table, ``bias`` the median signed error without that table."""
     groups = grouped(((figure.fabric, figure.record.bytes >= LARGE), figure) for figure in _measured(found))
-    found_levels = []
-    for key, figures in sorted(groups.items()):
+    rows = []
+    for (fabric, large), figures in sorted(groups.items()):
         errors, unknown = [abs(f.error) for f in figures], [f.strange_error for f in figures]
-        strange = (median(map(abs, unknown)), median(unknown))
-        found_levels.append(Level(*key, len(figures), median(errors), max(errors), *strange))
-    return tuple(found_levels)
+        without = {"strange": median(map(abs, unknown)), "bias": median(unknown)}
+        known = {"count": len(figures), "median": median(errors), "worst": max(errors)}
+        rows.append({"fabric": fabric, "large": large, **known, **without})
+    return rows
 
 
 def held_out(found: Iterable[Figure]) -> dict[tuple[str, bool, str], float]:

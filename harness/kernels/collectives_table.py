@@ -15,6 +15,7 @@ from projector.dataclass import dataclass
 from projector.errors import Problem, collecting_into, raise_all
 from projector.hardware import catalogue
 from projector.io import csv_file
+from projector.io.table import values
 
 TOKENS, LOW_LATENCY = "tokens", "tokens_low_latency"
 CONDITIONS = ("nccl-tests", "one host thread", "torch.distributed", "threshold", "kernel")
@@ -70,13 +71,11 @@ def read_tests(paths: Iterable[Path], cluster: str = "") -> tuple[CollectiveReco
     clusters = [cluster or nccl_tests.usual_cluster([swept]) for swept in tests]
     return tuple(
         CollectiveRecord(
+            **values(swept, "kind gpus=ranks algorithm"),
             cluster=name,
-            kind=swept.kind,
-            gpus=swept.ranks,
             nodes=shape_of(swept, catalogue.cluster(name)).nodes,
             bytes=nbytes,
             time_us=seconds * 1e6,
-            algorithm=swept.algorithm,
             condition="one host thread" if swept.one_thread else "nccl-tests",
             source=swept.where.rpartition(":")[0],
         )

@@ -12,29 +12,21 @@ from harness.kernels.fit import Array, places
 from harness.kernels.model import of_each_gpu, seconds
 from harness.kernels.schema import Row
 from harness.kernels.sets import operands
-from projector.dataclass import dataclass
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.efficiency import of, relative
 from projector.hardware.types import Efficiency
 from projector.operators.types import Stream
 
-__all__ = ["FEWEST_GROUPS", "HeldOut", "Progress", "held_out"]
+__all__ = ["FEWEST_GROUPS", "Progress", "held_out"]
 
 #: Least groups for leaving each out in turn; for streams, which have one constant a device, two are enough.
 FEWEST_GROUPS, FEWEST_STREAMS = 5, 2
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """Held-out predictions. ``seconds`` (n,) by constants that saw nothing of the row's group, NaN where groups are too
-    few; ``how`` (n,): ``refit``, ``not fitted`` (no class of its own: the constants of others), ``too few``."""
-
-    seconds: Array
-    how: tuple[str, ...]
-
-
-def held_out(rows: Sequence[Row], jobs: int = 1, progress: Progress | None = None) -> HeldOut:
-    """Predicts every row by a refit of its class, on the other rows given, without its whole group."""
+def held_out(rows: Sequence[Row], jobs: int = 1, progress: Progress | None = None) -> tuple[Array, tuple[str, ...]]:
+    """Predicts every row by a refit of its class, on the other rows given, without its whole group: its seconds (n,), NaN
+    where groups are too few, and how (n,): ``refit``, ``not fitted`` (no class of its own: the constants of others), ``too
+    few``."""
     by_gpu = places(rows, lambda row: row.gpu)
     # the largest first, so that no process is left with it at the end
     names = sorted(by_gpu, key=lambda name: -len(by_gpu[name]))
@@ -45,7 +37,7 @@ def held_out(rows: Sequence[Row], jobs: int = 1, progress: Progress | None = Non
         out[by_gpu[name]] = times
         for i, word in zip(by_gpu[name], words, strict=True):
             how[i] = word
-    return HeldOut(out, tuple(how))
+    return out, tuple(how)
 
 
 def _of_gpu(name: str, rows: Sequence[Row]) -> tuple[Array, list[str]]:

@@ -14,7 +14,7 @@ from projector.errors import Unsupported
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.efficiency import load
 from projector.kernels import backends
-from projector.kernels.protocol import KernelModel
+from projector.operators.types import Gemm
 
 
 def compared(score: Score, backend: str) -> list[dict[str, object]]:
@@ -46,10 +46,10 @@ def compared(score: Score, backend: str) -> list[dict[str, object]]:
     return lines
 
 
-def _seconds(model: KernelModel, row: Row) -> float:
+def _seconds(model: backends.GemmBackend, row: Row) -> float:
     """Returns the seconds of a row by a model; NaN where it does not price it."""
     try:
-        return float(model.seconds(list(row.ops)).sum())
+        return float(model.seconds([op for op in row.ops if isinstance(op, Gemm)]).sum())
     except Unsupported:
         return math.nan
 

@@ -100,9 +100,8 @@ def score(rows: Sequence[Row], cross_validate: bool = True, jobs: int = 1, progr
     }
     how = ("not asked for",) * len(rows)
     if cross_validate:
-        refitted = held_out(rows, jobs, progress)
-        seconds |= {"heldout": refitted.seconds, "roofline": fitted(rows)}
-        how = refitted.how
+        refitted, how = held_out(rows, jobs, progress)
+        seconds |= {"heldout": refitted, "roofline": fitted(rows)}
     flops = np.array([row.flops for row in rows])
     return Score(
         rows=tuple(rows),
@@ -227,7 +226,7 @@ SHAPE = (
 def csv_text(score: Score) -> str:
     """Returns one line a row: its place, class and shape, measured and modelled microseconds, signed errors."""
     modelled = [f"{fit}_us" for fit in FITS] + [f"{fit}_error" for fit in FITS]
-    head = ("where", "gpu", "kind", "dtype", "scaling", "family", *SHAPE, "flops", "measured_us", *modelled)
+    head = ("where", *Class._fields, *SHAPE, "flops", "measured_us", *modelled)
     rows: list[tuple[object, ...]] = [(*head, "heldout_by", "constants", "source_fitted", "condition", "source")]
     times = [1e6 * score.seconds[fit] for fit in FITS]
     wrong = [score.error(fit) for fit in FITS]
@@ -237,8 +236,7 @@ def csv_text(score: Score) -> str:
         shape = [int(value) if isinstance(value, bool) else value for value in values]
         figures = (1e6 * score.measured[i], *(column[i] for column in (*times, *wrong)))
         tail = (score.how[i], score.constants[i], int(score.seen[i]), row.measured.condition, row.measured.source)
-        named = (row.where, row.gpu, row.kind, row.dtype, row.scaling, row.measured.family)
-        rows.append((*named, *shape, *map(_number, (score.flops[i], *figures)), *tail))
+        rows.append((row.where, *class_of(row), *shape, *map(_number, (score.flops[i], *figures)), *tail))
     return csv_file.text(*rows)
 
 
@@ -266,20 +264,12 @@ def _classes(score: Score) -> Iterator[dict[str, Any]]:
         sizes: dict[str, Any] = {"all": where, "> 1e10": where[score.large[where]]}
         for name, least, most in CLASSES:
             sizes[name] = where[(score.flops[where] >= least) & (score.flops[where] < most)]
-        by_size = {
-            name: {fit: _statistics(wrong[fit][part]) for fit in FITS} for name, part in sizes.items() if len(part)
-        }
-        words = {
-            "heldout_by": sorted({score.how[i] for i in where}),
-            "constants": sorted({score.constants[i] for i in where}),
-        }
-        yield {
-            **key._asdict(),
-            "n": len(where),
-            "source_fitted": bool(score.seen[where].all()),
-            **words,
-            "errors": by_size,
-        }
+        filled = {name: part for name, part in sizes.items() if len(part)}
+        said: dict[str, Any] = {"n": len(where), "source_fitted": bool(score.seen[where].all())}
+        words = {"heldout_by": score.how, "constants": score.constants}
+        said |= {name: sorted({of_row[i] for i in where}) for name, of_row in words.items()}
+        by_size = {name: {fit: _statistics(wrong[fit][part]) for fit in FITS} for name, part in filled.items()}
+        yield {**key._asdict(), **said, "errors": by_size}
 
 
 def _statistics(signed: Any) -> dict[str, float] | None:

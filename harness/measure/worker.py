@@ -143,12 +143,10 @@ def _facts(device: Device) -> dict[str, object]:
 
 
 def _memory() -> dict[str, float]:
-    cuda: Any = torch.cuda
+    kinds = ("allocated", "max allocated", "reserved", "max reserved")
     return {
-        "allocated": cuda.memory_allocated(),
-        "max allocated": cuda.max_memory_allocated(),
-        "reserved": cuda.memory_reserved(),
-        "max reserved": cuda.max_memory_reserved(),
+        kind: getattr(torch.cuda, f"{'max_' * kind.startswith('max')}memory_{kind.rpartition(' ')[2]}")()
+        for kind in kinds
     }
 
 

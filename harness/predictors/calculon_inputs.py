@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.predictors import peer
 from projector.hardware.types import Cluster
+from projector.io.table import values
 from projector.workload.workload import Workload
 
 #: The fields of an execution description, no more and no less (``Llm.Execution.fields``).
@@ -51,14 +52,11 @@ def simplified(work: Workload) -> tuple[str, ...]:
 def application(work: Workload) -> dict[str, int]:
     model = work.model
     gated = model.gated_linear_unit
-    return {
-        "hidden": model.hidden_size,
-        "feedforward": model.ffn_hidden_size * 3 // 2 if gated else model.ffn_hidden_size,
-        "seq_size": work.recipe.seq_length,
-        "attn_heads": model.num_attention_heads,
-        "attn_size": model.kv_channels,
-        "num_blocks": model.num_layers,
-    }
+    told = values(
+        model, "hidden=hidden_size attn_heads=num_attention_heads attn_size=kv_channels num_blocks=num_layers"
+    )
+    wide = model.ffn_hidden_size * 3 // 2 if gated else model.ffn_hidden_size
+    return {**told, "feedforward": wide, "seq_size": work.recipe.seq_length}
 
 
 def execution(work: Workload, gpus_per_node: int) -> dict[str, Any]:
@@ -68,15 +66,11 @@ def execution(work: Workload, gpus_per_node: int) -> dict[str, Any]:
     recompute = _RECOMPUTE[peer.recompute_mode(work) or "none"]
     sequence_parallel = recipe.tp > 1 and bool(recipe.sequence_parallel)
     return {
-        "num_procs": work.gpus,
-        "tensor_par": recipe.tp,
-        "pipeline_par": recipe.pp,
-        "data_par": dp,
+        **values(work, "num_procs=gpus tensor_par=recipe.tp pipeline_par=recipe.pp data_par=dp"),
+        **values(recipe, "batch_size=global_batch_size microbatch_size=micro_batch_size"),
         "tensor_par_net": int(recipe.tp > gpus_per_node),
         "pipeline_par_net": int(work.gpus > gpus_per_node),
         "data_par_net": int(recipe.tp * dp > gpus_per_node),
-        "batch_size": recipe.global_batch_size,
-        "microbatch_size": recipe.micro_batch_size,
         "datatype": "float16",  # its files have no bfloat16, which is as wide and as fast
         "fused_activation": bool(recipe.bias_activation_fusion),
         "attention_type": "multiquery" if model.num_query_groups == 1 < model.num_attention_heads else "multihead",

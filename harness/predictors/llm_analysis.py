@@ -26,6 +26,7 @@ from harness.predictors.protocol import Guarded
 from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.hardware.types import Cluster
+from projector.io.table import values
 from projector.workload.workload import Workload
 
 NAME = "llm-analysis"
@@ -106,14 +107,10 @@ def _training(tool: ModuleType, gpu: Any, work: Workload) -> dict[str, Any]:
         raise Unsupported(f"{NAME} has no {sharding} sharding")
     analysis = tool.LLMAnalysis(
         tool.ModelConfig(
-            name=model.name,
-            num_layers=model.num_layers,
-            n_head=model.num_attention_heads,
-            hidden_dim=model.hidden_size,
+            **values(model, "name num_layers n_head=num_attention_heads hidden_dim=hidden_size"),
+            **values(model, "num_key_value_heads=num_query_groups ffn_embed_dim=ffn_hidden_size"),
             vocab_size=work.padded_vocab_size,
             max_seq_len=recipe.seq_length,
-            num_key_value_heads=model.num_query_groups,
-            ffn_embed_dim=model.ffn_hidden_size,
             expansion_ratio=model.ffn_hidden_size / model.hidden_size,
         ),
         gpu,

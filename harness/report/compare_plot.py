@@ -3,7 +3,8 @@ it keeps in all panels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,14 +96,11 @@ def _having(
     """Returns the runs that a panel can show. Its title names the others and what they lack; ``nothing`` stands in a
     panel without runs."""
     known = [look for look in found if has(look.side)]
-    axes.set_title(f"{title}{_without([look for look in found if look not in known], lacking)}")
+    others = ", ".join(look.letter for look in found if look not in known)
+    axes.set_title(f"{title} (no {lacking}: {others})" if others else title)
     if not known:
         empty(axes, nothing)
     return known
-
-
-def _without(found: Sequence[_Mark], what: str) -> str:
-    return f" (no {what}: {', '.join(look.letter for look in found)})" if found else ""
 
 
 def _step_time(axes: Any, found: Sequence[_Mark]) -> None:
@@ -267,35 +265,32 @@ def _tflops(axes: Any, shown: Sequence[_Mark]) -> None:
 
 
 def _loss(axes: Any, found: Sequence[_Mark]) -> None:
-    _lines(axes, found, "loss", {look.letter: look.side.series.loss for look in found if look.side.series is not None})
+    _lines(axes, found, "loss", lambda series: series.loss)
 
 
 def _curve(name: str, unit: str = "") -> Callable[[Any, Sequence[_Mark]], None]:
     """Returns the function that draws a panel of the figure ``name``, of which a log has one value a step."""
-
-    def draw(axes: Any, found: Sequence[_Mark]) -> None:
-        values = {look.letter: s.curves[name] for look in found if (s := look.side.series) and name in s.curves}
-        _lines(axes, found, f"{name} of a step", values, unit)
-
-    return draw
+    return partial(_lines, what=f"{name} of a step", values=lambda series: series.curves.get(name, ()), unit=unit)
 
 
-def _lines(axes: Any, found: Sequence[_Mark], what: str, values: Mapping[str, Any], unit: str = "") -> None:
-    """Draws a line a run over iterations. ``values``: one a step, by the run's letter; NaN where none is printed."""
-    known = [look for look in found if look.letter in values and np.isfinite(values[look.letter]).any()]
-    axes.set_title(f"{what}{_without([look for look in found if look not in known], what)}")
-    if not known:
-        empty(axes, f"no run prints its {what}")
-        return
+def _lines(axes: Any, found: Sequence[_Mark], what: str, values: Callable[[Series], Any], unit: str = "") -> None:
+    """Draws a line a run over iterations. ``values``: returns one a step of a run; NaN where none is printed."""
+
+    def printed(side: Side) -> bool:
+        return side.series is not None and bool(np.isfinite(values(side.series)).any())
+
+    known = _having(axes, found, printed, what, what, f"no run prints its {what}")
     for look in known:
-        series, figures = look.side.series, values[look.letter]
+        series = look.side.series
         assert series is not None
+        figures = np.asarray(values(series))
         places = np.flatnonzero(np.isfinite(figures))
         places = places[:: max(1, -(-len(places) // _MOST_POINTS))]
         often = max(1, len(places) // 12)
         style = {"marker": look.marker, "markevery": often, "markersize": 4, "linewidth": 1.1}
         axes.plot(series.iteration[places], figures[places], color=look.colour, **style)
-    axes.set(xlabel="iteration", ylabel=unit or what)
+    if known:
+        axes.set(xlabel="iteration", ylabel=unit or what)
 
 
 def _breakdown(axes: Any, found: Sequence[_Mark]) -> None:

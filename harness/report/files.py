@@ -65,12 +65,12 @@ def json_text(saved: Saved) -> str:
         "facts": [f.to_mapping() for f in e.facts.values()],
         "rows": [row.to_mapping() for row in e.every],
     }
-    return "{\n" + ",\n".join(f"{_dumps(name)}: {_block(value)}" for name, value in document.items()) + "\n}\n"
-
-
-def _block(value: object) -> str:
-    """Returns a list as JSON with one item a line, so that results are small and still differ line by line."""
-    return "[\n" + ",\n".join(map(_dumps, value)) + "\n]" if isinstance(value, list) else _dumps(value)
+    # lists have one item a line, so that results are small and still differ line by line
+    texts = {
+        name: "[\n" + ",\n".join(map(_dumps, value)) + "\n]" if isinstance(value, list) else _dumps(value)
+        for name, value in document.items()
+    }
+    return "{\n" + ",\n".join(f"{_dumps(name)}: {text}" for name, text in texts.items()) + "\n}\n"
 
 
 def _dumps(value: object) -> str:

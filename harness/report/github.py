@@ -4,12 +4,13 @@ Markdown appended to the file that ``GITHUB_STEP_SUMMARY`` names becomes the sum
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from harness.report import markdown
-from harness.report.table import Report, Table, signed
+from harness.report.table import Report, Table
+from harness.report.view_drift import named_causes
 from harness.score.drift import Drift
 from harness.score.gate import Check
 from projector.dataclass import dataclass
@@ -56,23 +57,13 @@ def annotate(
     headline ``lines``. ``level``: of the failures (``warning`` where they do not fail the job). At most as many as
     GitHub shows are returned, the last one then counting the rest."""
     failed = [(f"projection gate: {c.suite} {c.predictor} {c.name}", str(c)) for c in checks if not c.passed]
-    failed += _drifted(drift) if drift else []
+    failed += [(f"projection {kind}", text) for kind, text in named_causes(drift)] if drift else []
     if failed:
         return [Annotation(level, title, message) for title, message in _at_most(failed)]
     return [Annotation("notice", "projection accuracy", "\n".join(lines))] if lines else []
 
 
 _TitleAndMessage = tuple[str, str]
-
-
-def _drifted(drift: Drift) -> Iterator[_TitleAndMessage]:
-    for predictor, run in drift.lost:
-        yield "projection lost", f"{run}: {predictor} projected it before and does not now"
-    for predictor, run in () if drift.may_remove else drift.removed:
-        yield "projection removed", f"{run}: {predictor} projected it before; it is no longer in the suite"
-    for m in drift.broken:
-        error = f"{m.metric} error of {m.predictor} was {signed(m.before)}, is {signed(m.after)}"
-        yield "projection broken", f"{m.run_id}: {error} ({100 * m.growth:.1f} points more)"
 
 
 def _at_most(annotations: list[_TitleAndMessage]) -> list[_TitleAndMessage]:

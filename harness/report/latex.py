@@ -7,35 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from harness.report.table import NONE, Table
 
+#: Characters by the name of the command of text, or of mathematics, that prints them.
+_TEXT = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
+_MATHEMATICS = {"±": "pm", "×": "times", "·": "cdot", "≤": "le", "≥": "ge", "µ": "mu"}
 _SPECIAL = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "{": r"\{",
-        "}": r"\}",
-        "$": r"\$",
-        "&": r"\&",
-        "%": r"\%",
-        "#": r"\#",
-        "_": r"\_",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        '"': "{''}",
-        "−": "$-$",
-        "–": "--",
-        "—": "---",
-        "…": r"\ldots{}",
-        "±": r"$\pm$",
-        "×": r"$\times$",
-        "·": r"$\cdot$",
-        "≤": r"$\le$",
-        "≥": r"$\ge$",
-        "µ": r"$\mu$",
-        "\u00a0": "~",
-        "\u2009": r"\,",
-    }
+    {"−": "$-$", "–": "--", "—": "---", "…": r"\ldots{}", '"': "{''}", "\u00a0": "~", "\u2009": r"\,"}
+    | {character: rf"\{character}" for character in "{}$&%#_"}
+    | {character: rf"\text{name}{{}}" for character, name in _TEXT.items()}
+    | {character: rf"$\{name}$" for character, name in _MATHEMATICS.items()}
 )
 # A figure with its sign and unit: the minus is one of mathematics, the space before per cent a thin one.
 _FIGURE = re.compile(r"^([+-])?(\d[\d.]*)( %)?$")

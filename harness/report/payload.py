@@ -16,6 +16,7 @@ from harness.contracts.runs import BREAKDOWN
 from harness.report.spec import DEGREES
 from harness.score import ranking
 from projector.errors import truncate
+from projector.io.table import values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,10 +127,8 @@ def _shares(row: Any) -> list[int] | None:
 def _groups(held: pd.DataFrame, distinct: Mapping[str, _Distinct]) -> list[dict[str, Any]]:
     return [
         {
-            "name": g.group,
-            "rows": g.rows,
-            "tau": _short(g.tau),
-            "regret": _short(g.regret),
+            **values(g, "name=group rows"),
+            **{name: _short(getattr(g, name)) for name in ("tau", "regret")},
             "keys": list(distinct[g.group][0]),
             "seen": g.stated,
         }

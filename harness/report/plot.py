@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.evidence import shelf
+from harness.report.spec import frozen
 from projector.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -43,22 +45,7 @@ class Theme:
         return self.series[i % len(self.series)], _SHAPES[i % len(_SHAPES)]
 
 
-LIGHT = Theme(
-    page="#FFFFFF",
-    ink="#1A1C1F",
-    faint="#555555",
-    line="#E2E2E2",
-    band="#E2E2E2",
-    series=("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#1A1C1F", "#7F7F7F"),
-)
-DARK = Theme(
-    page="#16181C",
-    ink="#E7E9EC",
-    faint="#A3A9B2",
-    line="#2F343B",
-    band="#343A43",
-    series=("#56A8DD", "#F08040", "#22C197", "#DD93BD", "#A5D8F5", "#F0B732", "#E7E9EC", "#8C939C"),
-)
+LIGHT, DARK = (Theme(**frozen(colours)) for colours in shelf.data("report/themes.yaml").values())
 #: The ending of a file's name for each theme.
 THEMES = {"": LIGHT, "-dark": DARK}
 

@@ -131,13 +131,8 @@ def _strip(axes: Any, place: int, ratios: Any, theme: Theme) -> None:
     alpha = 0.55 if len(ratios) < 100 else 0.3
     axes.scatter(ratios[inside], offsets[inside], s=9, color=theme.right, alpha=alpha, linewidths=0, zorder=3)
     if len(ratios) > 3:
-        axes.plot(
-            (low, high, high, low, low),
-            place + 0.3 * np.array((-1, -1, 1, 1, -1)),
-            color=theme.faint,
-            linewidth=0.9,
-            zorder=4,
-        )
+        ends = place + 0.3 * np.array((-1, -1, 1, 1, -1))
+        axes.plot((low, high, high, low, low), ends, color=theme.faint, linewidth=0.9, zorder=4)
     axes.plot((middle, middle), (place - 0.33, place + 0.33), color=theme.wrong, linewidth=1.8, zorder=5)
     for edge, marker, beyond in ((_EDGES[0], "<", np.sort(ratios)[:2]), (_EDGES[1], ">", np.sort(ratios)[-2:])):
         way = 1 if edge > 1 else -1
@@ -163,24 +158,14 @@ def what_if(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
     axes.plot((1.0, high), (1.0, high), color=theme.faint, linewidth=0.9, zorder=1)
     axes.axhspan(low, 1.0, color=theme.band, zorder=0, linewidth=0, alpha=0.6)
     right, tied = gains.right, gains.tied
-    alpha = 0.75 if len(x) < 200 else 0.4
+    look: dict[str, Any] = {"s": 13, "alpha": 0.75 if len(x) < 200 else 0.4, "linewidths": 0, "zorder": 3}
     for which, (colour, marker), words in (
         (right, (theme.right, "o"), "right order"),
         (~right & ~tied, (theme.wrong, "^"), "wrong order"),
         (tied, (theme.faint, "s"), "projected equal"),
     ):
         if which.any():
-            axes.scatter(
-                x[which],
-                y[which],
-                s=13,
-                color=colour,
-                marker=marker,
-                alpha=alpha,
-                linewidths=0,
-                label=f"{words} ({which.sum()})",
-                zorder=3,
-            )
+            axes.scatter(x[which], y[which], color=colour, marker=marker, label=f"{words} ({which.sum()})", **look)
     axes.set(xscale="log", yscale="log", xlim=(1.0, high), ylim=(low, up))
     for axis, ends in ((axes.xaxis, (1.0, high)), (axes.yaxis, (low, up))):
         ticks = _spaced_ticks(ends)

@@ -15,8 +15,7 @@ from harness.evidence import csvcell
 from harness.report import latex, markdown
 from harness.report.spec import GROUPS, METRICS, Spec, table, values
 from harness.report.table import NONE, Table
-from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, nearest, raise_all, unknown
+from projector.errors import InputError, Problem, raise_all, unknown
 from projector.io import csv_file
 
 if TYPE_CHECKING:
@@ -42,13 +41,6 @@ _NUMBERS: Mapping[str, Callable[[Any, float], Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Condition:
-    column: str
-    relation: str
-    value: str
-
-
 def ask(evaluation: Evaluation, by: str, metrics: str, where: Sequence[str], formats: Sequence[str] = ()) -> Table:
     """Returns the table of ``metrics`` (names of :data:`METRICS`, with commas) by columns of :data:`GROUPS` or
     configuration keys.
@@ -66,11 +58,11 @@ def ask(evaluation: Evaluation, by: str, metrics: str, where: Sequence[str], for
     problems += unknown("--metric", wanted, tuple(METRICS))
     chosen = rows
     for condition in conditions:
-        holds, wrong = _rows_that_meet(rows, condition)
+        holds, wrong = _rows_that_meet(rows, *condition)
         problems += wrong
         chosen = chosen[holds[chosen.index]]
     raise_all(problems)
-    if "predictor" not in (*groups, *(condition.column for condition in conditions)):
+    if "predictor" not in (*groups, *(column for column, _, _ in conditions)):
         chosen = frame.part(chosen, predictor=next((n for n in evaluation.predictors if n != BASELINE), BASELINE))
     elif "predictor" not in groups and chosen["predictor"].nunique() > 1:
         groups = ["predictor", *groups]  # one figure never mixes several predictors
@@ -96,33 +88,32 @@ def _words(text: str) -> list[str]:
     return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
-def _conditions(where: Sequence[str], known: Sequence[str]) -> tuple[list[_Condition], list[Problem]]:
+def _conditions(where: Sequence[str], known: Sequence[str]) -> tuple[list[tuple[str, str, str]], list[Problem]]:
     conditions, problems = [], []
     for text in where:
         match = _CONDITION.match(text)
         if match is None or not match[3]:
             problems.append(Problem(_WHERE, "--where", text, "COLUMN=VALUE, or with !=, <, <=, > or >="))
-        elif match[1] not in known:
-            problems.append(Problem(_WHERE, "--where", match[1], nearest(match[1], tuple(known))))
         else:
-            conditions.append(_Condition(*match.groups()))
+            problems += unknown("--where", [match[1]], known)
+            conditions += [(match[1], match[2], match[3])] if match[1] in known else []
     return conditions, problems
 
 
-def _rows_that_meet(rows: pd.DataFrame, condition: _Condition) -> tuple[pd.Series[bool], list[Problem]]:
+def _rows_that_meet(rows: pd.DataFrame, name: str, relation: str, value: str) -> tuple[pd.Series[bool], list[Problem]]:
     """Returns which rows meet a condition, and a problem for each value that no row has."""
-    column = values(rows, condition.column)
-    key = f"--where {condition.column}"
-    if condition.relation in _NUMBERS:
+    column = values(rows, name)
+    key = f"--where {name}"
+    if relation in _NUMBERS:
         import pandas as pd
 
         numbers = pd.to_numeric(column, errors="coerce")
         try:
-            return _NUMBERS[condition.relation](numbers, float(condition.value)), []
+            return _NUMBERS[relation](numbers, float(value)), []
         except ValueError:
-            return column.notna(), [Problem(_WHERE, key, condition.value, "a number")]
+            return column.notna(), [Problem(_WHERE, key, value, "a number")]
     present = column.unique().tolist()
-    chosen = {word.strip(): fnmatch.filter(present, word.strip()) for word in condition.value.split(",")}
+    chosen = {word.strip(): fnmatch.filter(present, word.strip()) for word in value.split(",")}
     unmatched = [pattern for pattern, found in chosen.items() if not found]
-    wrong = [Problem(_WHERE, key, pattern, nearest(pattern, tuple(present))) for pattern in unmatched]
-    return column.isin([value for found in chosen.values() for value in found]) == (condition.relation == "="), wrong
+    wrong = unknown(key, unmatched, tuple(present))
+    return column.isin([each for found in chosen.values() for each in found]) == (relation == "="), wrong

@@ -131,6 +131,9 @@ METRICS: Mapping[str, Cell] = {name: cell(said) for name, said in _FILE["metrics
 #: The errors that kernel models must reach, as values.
 GOALS: Sequence[Mapping[str, Any]] = _FILE["goals"]
 
+#: Properties of rows, in words, as expressions over their columns.
+PROPERTIES: Mapping[str, str] = _FILE["properties"]
+
 #: Columns that rows may be grouped by, with their titles; keys of a configuration may be, too.
 GROUPS: Mapping[str, str] = {**_FILE["groups"], **{key: words for key, (words, _) in DEGREES.items()}}
 

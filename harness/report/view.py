@@ -86,7 +86,7 @@ def build(evaluation: Evaluation, checks: Sequence[Check] = (), title: str = "Pr
         causes = view_causes.of_predictor(evaluation, name)  # details: they go to files, not to the terminal
         tables += [replace(t, title=f"{name}: {t.title[0].lower()}{t.title[1:]}", detail=True) for t in causes]
     tables += side_by_side(rows)
-    tables += _full_lists(rows, names_shown)
+    tables += [shown for name in names_shown for shown in _every_row_and_refusal(rows, name) if shown.rows]
     return Report.of(title, tables, sentences(evaluation), map(str, checks))
 
 
@@ -140,11 +140,6 @@ def _refusals(rows: pd.DataFrame, name: str) -> Table:
     ]
     total = int(rows["projected_step_seconds"].isna().sum())
     return tabled("refusals", sorted(lines, key=lambda line: -line[2]), name=name, total=total, rows=len(rows))
-
-
-def _full_lists(rows: pd.DataFrame, names: Sequence[str]) -> list[Table]:
-    """Returns every row of each predictor, and every refusal by run: the full lists."""
-    return [shown for name in names for shown in _every_row_and_refusal(rows, name) if shown.rows]
 
 
 def _every_row_and_refusal(rows: pd.DataFrame, name: str) -> tuple[Table, Table]:

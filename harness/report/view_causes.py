@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
-from harness.report.spec import tabled
+from harness.contracts.runs import BREAKDOWN
+from harness.report.spec import PROPERTIES, tabled
 from harness.report.table import Table
 from harness.score import causes
 from harness.score.figures import Figures
@@ -75,25 +75,12 @@ def _said(t: Any) -> str:
     return f"too {slow} across families" if t.held_out > 0 else f"too {slow} in some families, not in others"
 
 
-def _tests(rows: pd.DataFrame, known: pd.DataFrame) -> Mapping[str, pd.Series[bool]]:
-    def share(*names: str) -> pd.Series[float]:
-        return known[list(names)].sum(axis=1) / known["projected_step_seconds"]
-
-    assumed = known["assumed"].map(entries).map(len)
-    tests = {
-        "source leaves something out (assumed entries)": assumed > 0,
-        "more than four assumed entries": assumed > 4,
-        "exposed communication over 20 % of the step": share("tp_s", "ep_s", "cp_s", "pp_s", "dp_s") > 0.2,
-        "host over 10 % of the step": share("host_s") > 0.1,
-        "pipeline bubble over 10 % of the step": share("bubble_s") > 0.1,
-        "8- or 4-bit kernels": ~known["precision"].isin(["bf16", "fp16", "fp32", ""]),
-        "more than 64 GPUs": known["gpus"] > 64,
-        "one row in its cell": known.groupby("cell")["run_id"].transform("size") == 1,
-        "projected out of memory, though it ran": known["status"] == "out-of-memory",
-        "error above 100 %": known["error"].abs() > 1.0,
-    }
+def _tests(rows: pd.DataFrame, known: pd.DataFrame) -> dict[str, Any]:
+    """Returns for each of :data:`PROPERTIES` which of the ``known`` rows have it."""
     measured = frame.part(rows, predictor="benchmark", fit="uncalibrated").set_index("run_id")["measured_share"]
-    if len(measured):
-        covered = known["run_id"].map(measured).fillna(0.0)
-        tests["less than half of the step on measured kernels"] = covered < 0.5
-    return tests
+    wide = known.fillna(dict.fromkeys(BREAKDOWN, 0.0)).assign(
+        entries=known["assumed"].map(entries).map(len),
+        alike=known.groupby("cell")["run_id"].transform("size"),
+        covered=known["run_id"].map(measured).fillna(0.0) if len(measured) else 1.0,
+    )
+    return {words: wide.eval(expression, engine="python") for words, expression in PROPERTIES.items()}

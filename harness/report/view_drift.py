@@ -72,15 +72,19 @@ def _between(of: Paired) -> str:
 
 def causes(drift: Drift) -> Iterator[str]:
     """Yields one line for every row that fails."""
+    return (f"FAIL {text}" for _, text in named_causes(drift))
+
+
+def named_causes(drift: Drift) -> Iterator[tuple[str, str]]:
+    """Yields the kind of failure (lost, removed, broken) and its words for every row that fails."""
     for predictor, run in drift.lost:
-        yield f"FAIL {run}, {predictor}: projected before, not now ({drift.reasons.get((predictor, run), '')})"
+        yield "lost", f"{run}, {predictor}: projected before, not now ({drift.reasons.get((predictor, run), '')})"
     for predictor, run in () if drift.may_remove else drift.removed:
-        yield f"FAIL {run}, {predictor}: projected before, no longer in the suite (--allow-removed accepts it)"
+        yield "removed", f"{run}, {predictor}: projected before, no longer in the suite (--allow-removed accepts it)"
     for m in drift.broken:
-        yield (
-            f"FAIL {m.run_id}, {m.predictor}: {m.metric} error {signed(m.before)} before, {signed(m.after)} now:"
-            f" {_points(m.growth)} worse, at most {_points(drift.tolerance)} allowed{_remeasured(m)}"
-        )
+        error = f"{m.metric} error {signed(m.before)} before, {signed(m.after)} now"
+        allowed = f"{_points(m.growth)} worse, at most {_points(drift.tolerance)} allowed{_remeasured(m)}"
+        yield "broken", f"{m.run_id}, {m.predictor}: {error}: {allowed}"
 
 
 def _points(fraction: float) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from harness.evaluation.platforms import SLOW, Alike, Rated, Scaled, best_of_gpus, peaks, unfair
+from harness.evaluation.platforms import SLOW, Alike, Rated, best_of_gpus, peaks, unfair
 from harness.report.said import said
 from harness.report.spec import tabled
 from harness.report.table import Report, Table, percent
@@ -17,7 +18,9 @@ _DAY = 86_400
 _COUNTS = "counts against the sparse peak"
 
 
-def build(rows: Sequence[Rated], same: Sequence[Alike], more: Sequence[Scaled], price: Price | None) -> Report:
+def build(
+    rows: Sequence[Rated], same: Sequence[Alike], more: Sequence[Mapping[str, Any]], price: Price | None
+) -> Report:
     best = peaks(rows)
     beside = sorted(rows, key=lambda row: -row.tokens)
     tables = (
@@ -107,14 +110,9 @@ def _daily(best: Sequence[Rated], price: Price | None) -> Table:
     return tabled("daily", best, billions=billions, paid=paid, bought=bought, samples=samples, note=note)
 
 
-def _more(best: Sequence[Rated], more: Sequence[Scaled]) -> Table:
-    rows = [
-        (s.times, s.gpus, s.linear, s.projected or None, s.projected / s.linear if s.projected else None,
-         (s.projected or s.linear) * _DAY / 1e9)
-        for s in more
-    ]  # fmt: skip
+def _more(best: Sequence[Rated], more: Sequence[Mapping[str, Any]]) -> Table:
     note = f"{best[0].model} on {best[0].run.gpu}, the batch growing with the GPUs." if best else ""
-    return tabled("more_gpus", rows, note=note)
+    return tabled("more_gpus", more, note=note, daily=lambda row: row["rate"] * _DAY / 1e9)
 
 
 def _distrust(best: Sequence[Rated], same: Sequence[Alike]) -> Table:

@@ -67,16 +67,9 @@ def plot(found: Sequence[Pair]) -> Figure | None:
     axes = figure.subplots()
     for right, colour, marker in ((True, BLUE, "o"), (False, VERMILION, "^")):
         chosen = [p for p in found if (p.right or not p.real) == right]
-        axes.scatter(
-            [100 * p.error for p in chosen],
-            [names.index(p.switch) for p in chosen],
-            s=16,
-            color=colour,
-            marker=marker,
-            alpha=0.6,
-            linewidths=0,
-            label="sign right, or gain within 2 %" if right else "sign wrong",
-        )
+        gains, places = [100 * p.error for p in chosen], [names.index(p.switch) for p in chosen]
+        label = "sign right, or gain within 2 %" if right else "sign wrong"
+        axes.scatter(gains, places, s=16, color=colour, marker=marker, alpha=0.6, linewidths=0, label=label)
     axes.axvline(0.0, color=GREY, linewidth=0.8)
     axes.set_yticks(range(len(names)), names)
     plain(axes)

@@ -152,7 +152,7 @@ def memory_error(rows: pd.DataFrame) -> Summary | None:
     known = rows[rows["memory_error"].notna()]
     if known.empty:
         return None
-    counted = {"rows": len(rows), "incomplete": 0, "eligible": len(known), "compared": len(known)}
+    counted: dict[str, Any] = {"rows": len(rows), "incomplete": 0, "eligible": len(known), "compared": len(known)}
     return Summary(**counted, **_errors(known, known["memory_error"].to_numpy(dtype=float)))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.contracts.runs import MeasuredRun
 from projector.dataclass import dataclass
+from projector.io.table import values as values_of
 from projector.posterior import Expectation
 from projector.projection import Projection
 
@@ -78,8 +79,7 @@ def values(every: Sequence[RunVerdict]) -> list[dict[str, Any]]:
             {}
             if judged.found is None or judged.made is None
             else {
-                "measured_step_seconds": judged.seconds,
-                "projected_step_seconds": judged.made.step_seconds,
+                **values_of(judged, "measured_step_seconds=seconds projected_step_seconds=made.step_seconds"),
                 "expected": asdict(judged.found),
                 "ratio": judged.ratio,
                 "because": judged.gap.name if judged.gap else next(iter(judged.causes), None),

@@ -47,7 +47,9 @@ def account(part: TracedPart) -> Account:
     kinds = sorted(set(labels))
     of_kernel = np.array([kinds.index(label) for label in labels], dtype=np.int64)[part.kernels.name]
     spans = [_clipped(part, of_kernel == place) for place in range(len(kinds))]
-    ranks = np.array([_precedence(kind) for kind in kinds])
+    # 0 for a kind that computes, 1 for one that communicates, 2 for copies
+    heads = [kind.partition(":")[0] for kind in kinds]
+    ranks = np.array([1 if head in COMMUNICATION else 2 * (head == "copy") for head in heads])
     edges, running = _sweep(spans, part.start, part.end)
     length = np.diff(edges)
     exposed = _owned(running, ranks) @ length if len(kinds) else np.zeros(0)
@@ -75,12 +77,6 @@ def union(kernels: Kernels, kept: npt.NDArray[np.bool_]) -> Floats:
     first = np.concatenate(([True], start[1:] > reach[:-1]))
     last = np.concatenate((first[1:], [True]))
     return np.stack((start[first], reach[last]), axis=1)
-
-
-def _precedence(label: str) -> int:
-    """Returns 0 for a kind that computes, 1 for one that communicates, 2 for copies."""
-    kind = label.partition(":")[0]
-    return 1 if kind in COMMUNICATION else 2 * (kind == "copy")
 
 
 def _clipped(part: TracedPart, mask: npt.NDArray[np.bool_]) -> Floats:

@@ -4,7 +4,8 @@ are seconds from the first event of the file; -1 is a correlation that is missin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,9 @@ class CollectiveCall:
     elements: int
     dtype: str
     sequence: int | None = None
+
+
+_COLUMNS = ("start", "end", "stream", "name", "correlation")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,16 +60,9 @@ class Kernels:
 
     def only(self, kept: npt.NDArray[np.bool_]) -> Kernels:
         place = {int(old): new for new, old in enumerate(np.flatnonzero(kept))}
-        return Kernels(
-            self.start[kept],
-            self.end[kept],
-            self.stream[kept],
-            self.name[kept],
-            self.correlation[kept],
-            self.names,
-            {place[at]: message for at, message in self.messages.items() if at in place},
-            self.host,
-        )
+        columns: dict[str, Any] = {name: getattr(self, name)[kept] for name in _COLUMNS}
+        messages = {place[at]: message for at, message in self.messages.items() if at in place}
+        return replace(self, messages=messages, **columns)
 
 
 @dataclass(frozen=True, eq=False)

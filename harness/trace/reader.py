@@ -98,9 +98,8 @@ class _Columns:
             if message := _message(args):
                 self._messages[len(self._kernel[0])] = message
             stream = args.get("stream", event.get("tid"))
-            self._add(
-                self._kernel, begin, end, _integer(stream), _place(self._names, name), _integer(args.get("correlation"))
-            )
+            correlation = _integer(args.get("correlation"))
+            self._add(self._kernel, begin, end, _integer(stream), _place(self._names, name), correlation)
             return
         thread = self._threads.setdefault(str(event.get("tid")), len(self._threads))
         if category in _CALLS:
@@ -130,19 +129,10 @@ class _Columns:
         order, start, end, thread, name = _ordered(self._op, origin)
         place = {int(old): new for new, old in enumerate(order)}
         inputs = {place[at]: recorded for at, recorded in self._inputs.items()}
-        return Trace(
-            path=path,
-            kernels=kernels,
-            launches=launches,
-            ops=Ops(start, end, thread, name, tuple(self._op_names), inputs),
-            marks=tuple(
-                sorted(
-                    (Mark(m.name, m.start - origin, m.end - origin, m.thread) for m in self._marks),
-                    key=lambda mark: (mark.start, -mark.end),
-                )
-            ),
-            **stated,
-        )
+        ops = Ops(start, end, thread, name, tuple(self._op_names), inputs)
+        moved = (Mark(m.name, m.start - origin, m.end - origin, m.thread) for m in self._marks)
+        marks = tuple(sorted(moved, key=lambda mark: (mark.start, -mark.end)))
+        return Trace(path=path, kernels=kernels, launches=launches, ops=ops, marks=marks, **stated)
 
 
 def _ordered(columns: list[array[Any]], origin: float) -> list[Any]:

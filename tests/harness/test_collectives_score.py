@@ -29,8 +29,8 @@ def found() -> tuple[Figure, ...]:
 def test_levels_by_fabric(found: tuple[Figure, ...]) -> None:
     assert len(found) >= 170
     for level in levels(found):
-        goal = LARGE if level.large else SLINGSHOT if "slingshot" in level.fabric else SMALL
-        assert level.median <= (ALONE if level.count == 1 else goal), level
+        goal = LARGE if level["large"] else SLINGSHOT if "slingshot" in level["fabric"] else SMALL
+        assert level["median"] <= (ALONE if level["count"] == 1 else goal), level
 
 
 def test_no_level_rests_on_one_source(found: tuple[Figure, ...]) -> None:
@@ -43,10 +43,10 @@ def test_no_level_rests_on_one_source(found: tuple[Figure, ...]) -> None:
 def test_a_fabric_without_a_table(found: tuple[Figure, ...]) -> None:
     """Inside a node the library's shares carry over; between nodes nothing told of Slingshot's."""
     for level in levels(found):
-        if level.large and "one node" in level.fabric:
-            assert level.strange < ALONE, level
-    far = next(level for level in levels(found) if level.large and level.fabric.endswith("slingshot4, nodes"))
-    assert far.median < 0.10 < 0.25 < far.strange < 0.40
+        if level["large"] and "one node" in level["fabric"]:
+            assert level["strange"] < ALONE, level
+    far = next(level for level in levels(found) if level["large"] and level["fabric"].endswith("slingshot4, nodes"))
+    assert far["median"] < 0.10 < 0.25 < far["strange"] < 0.40
     cluster = strange(catalogue.cluster("b200_efa"))
     assert (cluster.inter.technology, cluster.inter.bandwidth) == ("", 50e9)
     assert constants(cluster)["link.nvls"] == constants(catalogue.cluster("a100_sxm_80gb"))["link.nvls"]
@@ -109,7 +109,7 @@ def test_rows_are_read_as_they_were_taken(tmp_path) -> None:
     assert cloud.fabric == "b200_efa, nodes"
     assert abs(tokens.error) < 0.10
     assert abs(low.error) < 0.05
-    assert {level.count for level in levels([ring, nvls, threshold])} == {2}
+    assert {level["count"] for level in levels([ring, nvls, threshold])} == {2}
     assert [row[0] for row in by_fabric([ring, threshold]).rows] == ["h200, one node"]
 
 

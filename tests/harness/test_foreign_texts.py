@@ -135,8 +135,8 @@ def test_failures_are_errors_and_passes_are_silent() -> None:
 
 def test_lost_and_broken_rows_are_named() -> None:
     lost, broken = github.annotate([], drift(lost=1, broken=1))
-    assert lost.message == "l0: simulate projected it before and does not now"
-    assert broken.message == "m0: TGS error of simulate was +1.0 %, is -20.0 % (19.0 points more)"
+    assert lost.message == "l0, simulate: projected before, not now ()"
+    assert broken.message.startswith("m0, simulate: TGS error +1.0 % before, -20.0 % now: 19 points worse")
 
 
 def test_no_more_annotations_than_are_shown() -> None:

@@ -191,7 +191,7 @@ def test_too_much_of_one_version_is_thinned(monkeypatch, folder: Callable[[], li
 
 def test_another_version_of_a_library_keeps_values_of_its_own(monkeypatch, folder: Callable[[], list[Path]]) -> None:
     NUMBERS.keep("content", [1])
-    monkeypatch.setattr(disk_cache, "_version", lambda library: f"{library} of tomorrow")
+    monkeypatch.setattr(disk_cache, "version_of", lambda library: f"{library} of tomorrow")
     disk_cache._folder.cache_clear()
     assert NUMBERS.recall("content") is None
     monkeypatch.setenv("HOME", "")

@@ -111,8 +111,8 @@ def test_laws(rows: list[Rated]) -> None:
         assert row.slow == (row.share is not None and row.share < platforms.SLOW)
         assert platforms.unfair(row, row) == ()
     found = platforms.scaled(platforms.peaks(rows)[0], load(("simulate",))[0])
-    assert [each.linear for each in found] == [87_933 * each.times for each in found]
-    assert all(each.projected is not None and each.projected <= 1.001 * each.linear for each in found)
+    assert [each["linear"] for each in found] == [87_933 * each["times"] for each in found]
+    assert all(each["projected"] is not None and each["projected"] <= 1.001 * each["linear"] for each in found)
     apart = [replace(row, tgs=row.tgs * 3.0**i) for i, row in enumerate(rows)]
     assert platforms.alike(apart) == []
     repeats = [rows[0], replace(rows[0], tgs=rows[0].tgs * 1.001)]

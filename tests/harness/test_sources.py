@@ -120,7 +120,7 @@ def test_a_run_that_was_sound_and_is_doubted_now_is_no_lost_row(runs: list[Measu
 def test_a_doubt_is_words(tmp_path, text: str) -> None:
     path = tmp_path / "runs.yaml"
     head = "- {id: a, source: {title: t}, gpu: '', gpus: 0, stack: {framework: ''}, measured: {}, problem: no gpu"
-    refusal(dataset.read, put(path, f"{head}, doubt: {text}}}\n"), match="in words")
+    refusal(dataset.read, put(path, f"{head}, doubt: {text}}}\n"), match="in words|expected text")
     run = dataset.read(put(path, head + ", doubt: 'footnoted \"regression\"'}\n"))[0]
     assert run.doubt == 'footnoted "regression"'
     assert dataset.read(put(path, run_text.to_yaml([run]))) == [run]

@@ -52,7 +52,9 @@ def stack_of(record: Record) -> Stack:
         record.map("framework", name, text)
     version = record.text("framework_version")
     stated = record.text("date").replace("/", "-")
-    date = _day_or_month(stated) or software_date(
+    # a date as it is where it starts with a year, else its month; words of neither kind stay, to be refused
+    dated = stated if re.match(r"\d{4}-", stated) else software_date(stated) or stated
+    date = dated or software_date(
         version,
         record.text("other.container"),
         record.text("other.container_family"),
@@ -60,12 +62,6 @@ def stack_of(record: Record) -> Stack:
         record.text("source"),
     )
     return Stack(framework=name or slug, version=version, date=date)
-
-
-def _day_or_month(text: str) -> str:
-    """Returns a stated date as it is where it starts with a year, else the month that its words name; words of neither kind
-    stay, to be refused."""
-    return text if re.match(r"\d{4}-", text) else software_date(text) or text
 
 
 def _framework_of_source(record: Record) -> str:

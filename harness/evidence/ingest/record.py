@@ -18,6 +18,7 @@ from projector.workload.recipe import Recipe
 #: Which key each of the usual spellings of a column means.
 _SAID = read_yaml(Path(__file__).with_name("columns.yaml"))
 _WORD = {word: one for one, spelt in _SAID.pop("words").items() for word in spelt.split()}
+_UNITS: dict[str, dict[str, float]] = _SAID.pop("units")
 _FIGURES = {spelt: key for key, spellings in _SAID.pop("figures").items() for spelt in spellings}
 _TOLD = {
     section: {key: spelt.split() for keys, spelt in told.items() for key in words(keys)}
@@ -49,19 +50,6 @@ _LARGEST = 1e18  # beyond any count, size or rate of training: nonsense
 #: Attributes of a record that reading fills.
 _LEFT = ("used", "mapped", "assumed", "refused", "doubts", "unread")
 _NESTED = ("args", "config_exports", "env")
-# What a unit behind a number multiplies it by, per key. A sequence of 8k tokens is 8192 long, a rate of 9k is 9000.
-_THOUSANDS = {"k": 1e3, "m": 1e6}
-_GIBS = {"gb": 1.0, "gib": 1.0, "mb": 2.0**-10, "mib": 2.0**-10}
-_UNITS: dict[str, dict[str, float]] = {
-    "seq_length": {"k": 1024.0, "m": 1024.0**2},
-    "metrics.step_seconds": {"s": 1.0, "sec": 1.0, "s/it": 1.0, "s/step": 1.0, "ms": 1e-3},
-    "metrics.iteration_ms": {"ms": 1.0, "s": 1e3, "sec": 1e3},
-    "metrics.tokens_per_s_per_gpu": _THOUSANDS,
-    "metrics.tokens_per_s": _THOUSANDS,
-    "metrics.memory_gb": _GIBS,
-    "metrics.gpu_memory_gb": _GIBS,
-    "metrics.tflops_per_gpu": {"tflops": 1.0, "tflop/s": 1.0, "tflop/s/gpu": 1.0},
-}
 #: A figure with its unit, and perhaps its share of all there is: ``110.95 GiB (60.2%)``.
 _WITH_UNIT = re.compile(r"\s*([\d.,]+)\s*([a-zA-Z][a-zA-Z/]*)\s*(?:\([\d.]+\s?%\)\s*)?")
 _NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")

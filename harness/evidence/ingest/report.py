@@ -77,13 +77,10 @@ class Converted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IngestReport:
+class IngestReport(Converted):
     """Everything one ``ingest`` did. ``written``: the files it wrote, with the number of runs in each; ``problems``: of the
     inputs that could not be read, which the others do not suffer from."""
 
-    runs: tuple[MeasuredRun, ...]
-    rows: tuple[RowReport, ...]
-    logs: tuple[LogRun, ...] = ()
     written: dict[str, int] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
 

@@ -95,13 +95,13 @@ def stream(path: Path, known: ImportMap, files: Callable[[str], Path] | None, he
     table.refuse_repeated_ids()
     groups = _gather_groups(table, known)
     totals = Totals()
-    with _whole_outputs(header) as output:
+    with _whole_files(header) as (write, counts):
         for run, record in converted(table.records(), known):
             run = groups.with_switches(run, record)
             totals.add(report_of(run, record))
             if files is not None:
-                output.write(files(run.id), run)
-        totals.written = output.counts()
+                write(files(run.id), run)
+        totals.written = dict(counts)
     return totals
 
 
@@ -114,47 +114,31 @@ def _gather_groups(table: CsvTable, known: ImportMap) -> Groups:
     return groups
 
 
-class _Output:
-    """Files of runs, each written under another name until all are whole."""
+@contextmanager
+def _whole_files(header: str) -> Iterator[tuple[Callable[[Path, MeasuredRun], None], Counter[str]]]:
+    """Yields a function that adds a run to the file of a path, and the runs of each path. The files have other names until
+    the block ends, and are gone where it fails."""
+    opened: dict[Path, IO[str]] = {}
+    counts: Counter[str] = Counter()
 
-    def __init__(self, header: str) -> None:
-        self._header = header
-        self._open: dict[Path, IO[str]] = {}
-        self._counts: dict[Path, int] = {}
-
-    def write(self, path: Path, run: MeasuredRun) -> None:
-        if path not in self._open:
+    def write(path: Path, run: MeasuredRun) -> None:
+        if path not in opened:
             path.parent.mkdir(parents=True, exist_ok=True)
-            new = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed and renamed with the others
+            opened[path] = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed and renamed with the others
                 "w", dir=path.parent, prefix=f".{path.name[:100]}.", delete=False, encoding="utf-8"
             )
-            self._open[path] = new
-            self._counts[path] = 0
-            new.write(f"# {self._header}\n")
-        self._open[path].write(("\n" if self._counts[path] else "") + run_text.to_yaml([run]))
-        self._counts[path] += 1
+            opened[path].write(f"# {header}\n")
+        opened[path].write(("\n" if counts[str(path)] else "") + run_text.to_yaml([run]))
+        counts[str(path)] += 1
 
-    def counts(self) -> dict[str, int]:
-        return {str(path): count for path, count in self._counts.items()}
-
-    def commit(self) -> None:
-        for path, new in self._open.items():
+    try:
+        yield write, counts
+        for path, new in opened.items():
             new.close()
             os.chmod(new.name, _MODE)
             os.replace(new.name, path)
-
-    def drop(self) -> None:
-        for new in self._open.values():
+    except BaseException:
+        for new in opened.values():
             new.close()
             Path(new.name).unlink(missing_ok=True)
-
-
-@contextmanager
-def _whole_outputs(header: str) -> Iterator[_Output]:
-    output = _Output(header)
-    try:
-        yield output
-        output.commit()
-    except BaseException:
-        output.drop()
         raise

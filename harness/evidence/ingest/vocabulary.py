@@ -107,7 +107,8 @@ def read(subject: str, text: str) -> Reading:
         def take(match: re.Match[str], hard: Mapping[str, object] = hard, soft: Mapping[str, object] = soft) -> str:
             nonlocal understood
             said = {name: _filled(name, value, match) for name, value in hard.items()}
-            if _means_another(match) or any(_contradicts(settings.get(name), value) for name, value in said.items()):
+            other = (settings.get(name, value) != value for name, value in said.items() if not isinstance(value, tuple))
+            if _means_another(match) or any(other):
                 return match[0]
             if said.pop("unmodelled", False):
                 unread_words.append(match[0])
@@ -169,10 +170,6 @@ def _filled(name: str, value: object, match: re.Match[str]) -> object:
     if size := re.fullmatch(r"(\d+) ([MG])iB", text, re.IGNORECASE):
         return int(size[1]) << (30 if size[2] in "Gg" else 20)
     return int(text) if text.isdigit() else float(text) if re.fullmatch(r"\d*\.\d+", text) else text.lower()
-
-
-def _contradicts(before: object, value: object) -> bool:
-    return before is not None and not isinstance(value, tuple) and before != value
 
 
 def _merged(before: object, value: object) -> object:

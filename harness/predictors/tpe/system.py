@@ -8,6 +8,7 @@ from typing import Any
 
 from projector.dataclass import dataclass
 from projector.hardware import tpe_file
+from projector.hardware.types import stated, stated_of
 
 #: Share of the peak that every product and every vector operation reaches, and the seconds before any of them starts.
 EFFICIENCY = 0.8
@@ -29,22 +30,23 @@ class Transfer:
 
 @dataclass(frozen=True)
 class System:
-    """One GPU and its links, in FLOP/s, bytes/s, bytes and seconds; ``fast_*`` within a domain of ``domain`` GPUs."""
+    """One GPU and its links, by the keys of the tool's files, in FLOP/s, bytes/s, bytes and seconds; ``fast_*``
+    within a domain of ``domain`` GPUs."""
 
-    matrix: float
-    vector: float
-    memory_bandwidth: float
-    capacity: float
-    fast_bandwidth: float
-    fast_efficiency: float
-    fast_latency: float
-    slow_bandwidth: float
-    slow_efficiency: float
-    slow_latency: float
-    domain: int
-    nics_per_gpu: float = 1.0
-    element: float = 2.0
-    mask: float = 1.0
+    matrix: float = stated(key="matrix_flops_fp16")
+    vector: float = stated(key="vector_flops_fp16")
+    memory_bandwidth: float = stated(key="hbm_bandwidth")
+    capacity: float = stated(key="hbm_capacity")
+    fast_bandwidth: float = stated(key="nvlink_bandwidth")
+    fast_efficiency: float = stated(key="nvlink_eff")
+    fast_latency: float = stated(key="nvlink_latency")
+    slow_bandwidth: float = stated(key="ib_bandwidth")
+    slow_efficiency: float = stated(key="ib_eff")
+    slow_latency: float = stated(key="ib_latency")
+    domain: int = stated(key="nvlink_size")
+    nics_per_gpu: float = stated(key="nic_factor", default=1.0)
+    element: float = stated(key="element_size", default=2.0)
+    mask: float = stated(key="mask_element_size", default=1.0)
 
     def compute(self, flops: float, matrix: bool) -> float:
         return LAUNCH + flops / (EFFICIENCY * (self.matrix if matrix else self.vector))
@@ -68,25 +70,8 @@ class System:
         return busy + self.slow_latency * (domains - 1) + self.fast_latency * (n - domains)
 
 
-_FIELDS = {
-    "matrix_flops_fp16": "matrix",
-    "vector_flops_fp16": "vector",
-    "hbm_bandwidth": "memory_bandwidth",
-    "hbm_capacity": "capacity",
-    "nvlink_bandwidth": "fast_bandwidth",
-    "nvlink_eff": "fast_efficiency",
-    "nvlink_latency": "fast_latency",
-    "ib_bandwidth": "slow_bandwidth",
-    "ib_eff": "slow_efficiency",
-    "ib_latency": "slow_latency",
-    "nvlink_size": "domain",
-    "nic_factor": "nics_per_gpu",
-    "element_size": "element",
-    "mask_element_size": "mask",
-}
-
-
 def described(data: Mapping[str, Any], file: str) -> System:
     """Returns a system of the tool's JSON (TFLOP/s, GB/s, GB, seconds). Raises :class:`InputError` with every mistake."""
-    values: dict[str, Any] = {_FIELDS[key]: value for key, value in tpe_file.numbers(data, file).items()}
+    figures = tpe_file.numbers(data, file)
+    values: dict[str, Any] = {name: figures[each.key] for name, each in stated_of(System).items()}
     return System(**{**values, "domain": int(values["domain"])})

@@ -120,7 +120,7 @@ def test_a_new_weight_counts_once() -> None:
 
 def test_few_groups_give_no_number() -> None:
     rows = [row for row in truth(0.7, 3.0) if group_of(row.measured.op)[0] == 2048]
-    assert set(crossval.held_out(rows * 1).how) <= {"too few", "not fitted"}
+    assert set(crossval.held_out(rows * 1)[1]) <= {"too few", "not fitted"}
     assert np.isnan(fitted(rows)).all()
 
 
