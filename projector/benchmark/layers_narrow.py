@@ -74,9 +74,8 @@ def _by_block(x: Tensor, dtype: torch.dtype, most: float, rows: int) -> Operand:
     whole = nn.functional.pad(x, (0, 0, 0, -x.shape[0] % rows))
     blocks = whole.reshape(-1, rows, x.shape[1] // _BLOCK, _BLOCK)
     scale = most / blocks.abs().amax(dim=(1, 3)).float().clamp(min=_LEAST)
-    narrow = (
-        (blocks.float() * scale[:, None, :, None]).clamp(-most, most).to(dtype).flatten(2).flatten(0, 1).contiguous()
-    )
+    scaled = (blocks.float() * scale[:, None, :, None]).clamp(-most, most)
+    narrow = scaled.to(dtype).flatten(2).flatten(0, 1).contiguous()
     back = scale.reciprocal()
     return narrow[: x.shape[0]], back if rows > 1 else back.t().contiguous().t()  # kernels want rows innermost there
 
@@ -136,9 +135,8 @@ def written(recipe: Recipe) -> bool:
 def way(recipe: Recipe, device: Device, kept: bool = True) -> Way:
     """Returns how the linears of ``recipe`` run. Raises :class:`Unsupported` for a scaling that is not written here."""
     if not written(recipe):
-        raise Unsupported(
-            f"live layers in {recipe.precision} scaled {recipe.fp8_recipe} through torch: try --layers megatron"
-        )
+        scaled = f"{recipe.precision} scaled {recipe.fp8_recipe}"
+        raise Unsupported(f"live layers in {scaled} through torch: try --layers megatron")
     scaling, operand = _SCALINGS[recipe.fp8_recipe or "tensorwise"], torch_type(device, "fp8")
     wider = torch.float8_e5m2fnuz if operand == torch.float8_e4m3fnuz else torch.float8_e5m2
     return Way(scaling, operand, wider if scaling == "tensorwise" else operand, kept)

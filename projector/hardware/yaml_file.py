@@ -158,6 +158,12 @@ class Reader:
         self.prefix = prefix
         self.problems: list[Problem] = []
 
+    def inside(self, key: str, mapping: Mapping[str, Any]) -> Reader:
+        """Returns a reader of what stands at ``key``, whose mistakes are this one's."""
+        inner = Reader(mapping, self.where, f"{self.prefix}{key}.")
+        inner.problems = self.problems
+        return inner
+
     def fail(self, key: str, found: object, expected: str) -> None:
         self.problems.append(Problem(self.where, self.prefix + key, found, expected))
 
