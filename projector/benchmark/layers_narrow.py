@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from projector.benchmark.device import Device
 from projector.benchmark.job import Skip, torch_type
 from projector.benchmark.layers_moe import Experts
+from projector.benchmark.processes import said
 from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.workload.recipe import Recipe
@@ -151,7 +152,7 @@ def check(recipe: Recipe, device: Device) -> None:
         layer(x).sum().backward()
         device.synchronize()
     except (RuntimeError, ValueError, AttributeError, TypeError, Skip) as error:
-        message = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+        message = said(error)[:120]
         raise Unsupported(f"8-bit products scaled {how.scaling} on {device.title}: torch says {message!r}") from None
 
 

@@ -13,6 +13,7 @@ from projector.benchmark import attention, gemm
 from projector.benchmark.device import Device, clocks_mhz, cpu_cache_bytes
 from projector.benchmark.job import Job, Ready, Skip, filled, unheard
 from projector.benchmark.passes import PASSES, Pass
+from projector.benchmark.processes import said
 from projector.benchmark.stopwatch import Stopwatch
 from projector.benchmark.timings import Seconds
 from projector.dataclass import dataclass
@@ -121,7 +122,7 @@ class _KernelTimer:
                 warnings.simplefilter("ignore")
                 timing = self.watch.time(build().call)
         except (Skip, RuntimeError, TypeError, ValueError) as error:
-            self.skipped.append(f"{what}: {(str(error).splitlines() or [type(error).__name__])[0][:90]}")
+            self.skipped.append(f"{what}: {said(error)[:90]}")
         else:
             yield TimedKernel(op, timing, name)
 

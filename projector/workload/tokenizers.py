@@ -121,7 +121,7 @@ def completed(args: Mapping[str, object], names: tuple[str, ...] = ()) -> Vocabu
         vocab_size=stated if type(stated) is int else None,
         names=(*filter(None, loads), *names),
     )
-    if patched in _facts()["patched"]:
+    if patched and patched in _facts()["patched"]:
         known = Vocabulary(_facts()["patched"][patched], patched)
     extra = args.get("extra_vocab_size")
     if known and type(extra) is int and extra > 0 and not stated:  # Pai-Megatron-Patch counts from what was trained
