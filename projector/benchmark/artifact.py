@@ -17,6 +17,7 @@ from projector.benchmark.timings import Asked, Timings
 from projector.errors import InputError, Problem, raise_all
 from projector.io.documents import parse_json
 from projector.io.files import read_text, write_whole, writing
+from projector.io.table import values
 from projector.workload.structure import to_mapping
 
 SCHEMA = 2
@@ -55,10 +56,8 @@ def read(path: Path) -> dict[str, Any]:
         raise InputError([Problem(where, "schema", None, f"{SCHEMA}: a file of --save-benchmark has it")])
     if document["schema"] != SCHEMA:
         raise InputError([Problem(where, "schema", document["schema"], f"{SCHEMA}: measure again with this version")])
-    missing = [
-        Problem(where, key, None, "a value: the file is cut or changed") for key in _PARTS if key not in document
-    ]
-    raise_all(missing)
+    missing = [key for key in _PARTS if key not in document]
+    raise_all([Problem(where, key, None, "a value: the file is cut or changed") for key in missing])
     return document
 
 
@@ -101,7 +100,7 @@ def _differences(theirs: Any, ours: Any, where: str, key: str) -> Iterable[Probl
 
 
 def _device(device: Device) -> dict[str, str]:
-    return {"type": device.type, "title": device.title, "gpu": device.gpu, "arch": device.arch}
+    return values(device, "type title gpu arch")
 
 
 def _environment(asked: Asked, device: Device) -> dict[str, Any]:
@@ -133,11 +132,9 @@ def _work(asked: Asked) -> dict[str, Any]:
     content = {
         "model": {name: value for name, value in model.items() if name not in _IRRELEVANT_FIELDS},
         "recipe": to_mapping(work.recipe),
-        "ranks": asked.ranks,
-        "sharded": asked.sharded,
+        **values(asked, "ranks sharded"),
         "layers": [part.key for part in asked.parts],
-        "framework": work.framework,
-        "framework_date": work.framework_date,
+        **values(work, "framework framework_date"),
     }
     plain: dict[str, Any] = json.loads(json.dumps(content))  # tuples become the lists that a file gives back
     return plain

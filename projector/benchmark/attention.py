@@ -32,10 +32,8 @@ def jobs(op: Attention, device: Device) -> tuple[Job, ...]:
     queries = width * op.seq_q * op.heads * (op.head_dim_qk + op.head_dim_v)
     keys = width * op.seq_k * op.kv_heads * (op.head_dim_qk + op.head_dim_v)
     nbytes = (queries + keys) * (3 if op.backward else 1)
-    return tuple(
-        Job("attention", op, name, nbytes, partial(_build, op, device, backend))
-        for name, backend in _families(op, device)
-    )
+    families = _families(op, device)
+    return tuple(Job("attention", op, name, nbytes, partial(_build, op, device, kernel)) for name, kernel in families)
 
 
 def _families(op: Attention, device: Device) -> Iterator[tuple[str, str | None]]:

@@ -121,8 +121,7 @@ class LatentAttention(nn.Module):
         latent, key = self.kv_down(x).split([mla.kv_lora_rank, turned], dim=-1)
         up = self.kv_up(self.kv_norm(latent)).unflatten(0, (-1, length)).unflatten(-1, (-1, plain + mla.v_head_dim))
         k, v = up.split([plain, mla.v_head_dim], dim=-1)
-        key = self.rotate(copy_to(key, self.key_group).reshape(-1, length, 1, turned)).expand(
-            -1, -1, queries.shape[2], -1
-        )
+        key = self.rotate(copy_to(key, self.key_group).reshape(-1, length, 1, turned))
+        key = key.expand(-1, -1, queries.shape[2], -1)
         q = torch.cat([q_plain, self.rotate(q_turned)], dim=-1)
         return self.ranks.leave(self.proj(_attend(q, torch.cat([k, key], dim=-1), v)))

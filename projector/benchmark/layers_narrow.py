@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from projector.benchmark.device import Device
 from projector.benchmark.job import Skip, torch_type
 from projector.benchmark.layers_moe import Experts
+from projector.benchmark.processes import said
 from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.workload.recipe import Recipe
@@ -74,9 +75,8 @@ def _by_block(x: Tensor, dtype: torch.dtype, most: float, rows: int) -> Operand:
     whole = nn.functional.pad(x, (0, 0, 0, -x.shape[0] % rows))
     blocks = whole.reshape(-1, rows, x.shape[1] // _BLOCK, _BLOCK)
     scale = most / blocks.abs().amax(dim=(1, 3)).float().clamp(min=_LEAST)
-    narrow = (
-        (blocks.float() * scale[:, None, :, None]).clamp(-most, most).to(dtype).flatten(2).flatten(0, 1).contiguous()
-    )
+    scaled = (blocks.float() * scale[:, None, :, None]).clamp(-most, most)
+    narrow = scaled.to(dtype).flatten(2).flatten(0, 1).contiguous()
     back = scale.reciprocal()
     return narrow[: x.shape[0]], back if rows > 1 else back.t().contiguous().t()  # kernels want rows innermost there
 
@@ -136,9 +136,8 @@ def written(recipe: Recipe) -> bool:
 def way(recipe: Recipe, device: Device, kept: bool = True) -> Way:
     """Returns how the linears of ``recipe`` run. Raises :class:`Unsupported` for a scaling that is not written here."""
     if not written(recipe):
-        raise Unsupported(
-            f"live layers in {recipe.precision} scaled {recipe.fp8_recipe} through torch: try --layers megatron"
-        )
+        scaled = f"{recipe.precision} scaled {recipe.fp8_recipe}"
+        raise Unsupported(f"live layers in {scaled} through torch: try --layers megatron")
     scaling, operand = _SCALINGS[recipe.fp8_recipe or "tensorwise"], torch_type(device, "fp8")
     wider = torch.float8_e5m2fnuz if operand == torch.float8_e4m3fnuz else torch.float8_e5m2
     return Way(scaling, operand, wider if scaling == "tensorwise" else operand, kept)
@@ -153,7 +152,7 @@ def check(recipe: Recipe, device: Device) -> None:
         layer(x).sum().backward()
         device.synchronize()
     except (RuntimeError, ValueError, AttributeError, TypeError, Skip) as error:
-        message = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+        message = said(error)[:120]
         raise Unsupported(f"8-bit products scaled {how.scaling} on {device.title}: torch says {message!r}") from None
 
 

@@ -48,11 +48,9 @@ class TorchtitanSource(WholeSource):
             layer = self._module.TransformerBlock(int(kind.moe), args)  # of DeepSeek's the first is dense
             if self._family == "llama3":
                 _resize_heads(layer.attention, self._made.model)
-            shared = (
-                self._made.model.moe.moe_shared_expert_intermediate_size if kind.moe and self._made.model.moe else 0
-            )
-            if shared:
-                layer.moe.shared_experts = _imported("moe").FeedForward(self._made.model.hidden_size, shared)
+            moe, hidden = self._made.model.moe, self._made.model.hidden_size
+            if kind.moe and moe and moe.moe_shared_expert_intermediate_size:
+                layer.moe.shared_experts = _imported("moe").FeedForward(hidden, moe.moe_shared_expert_intermediate_size)
         rope = self._rotation(args).to(self._made.place)
         return self.placed(layer, lambda block, x: block(x, rope, None))
 
@@ -145,6 +143,5 @@ def _wrong_release(why: str) -> NoReturn:
         found = f"torchtitan {metadata.version('torchtitan')}: {why}"
     except metadata.PackageNotFoundError:
         found = f"torchtitan: {why}"
-    raise InputError(
-        [Problem("--layers", "", found, "torchtitan 0.2 (pip install torchtitan==0.2.2), or --layers torch")]
-    )
+    expected = "torchtitan 0.2 (pip install torchtitan==0.2.2), or --layers torch"
+    raise InputError([Problem("--layers", "", found, expected)])

@@ -301,9 +301,9 @@ def _smaller(work: Workload) -> Iterator[tuple[str, Workload]]:
             yield f"micro_batch_size 1 and seq_length {length}", replace(work, recipe=replace(one, seq_length=length))
     for ranks in (2, 4, 8, 16, 32, 64):
         if model.moe is not None and model.moe.num_experts % ranks == 0 and model.moe.num_experts > ranks:
-            moe = replace(model.moe, num_experts=model.moe.num_experts // ranks)
-            topk = replace(moe, moe_router_topk=min(moe.moe_router_topk, moe.num_experts))
-            yield f"{ranks} times the ep", replace(work, model=replace(model, moe=topk), recipe=one)
+            experts = model.moe.num_experts // ranks
+            moe = replace(model.moe, num_experts=experts, moe_router_topk=min(model.moe.moe_router_topk, experts))
+            yield f"{ranks} times the ep", replace(work, model=replace(model, moe=moe), recipe=one)
     for ranks in (2, 4, 8, 16, 32, 64):
         if model.num_query_groups % ranks == 0:
             yield f"{ranks} times the tp", replace(work, model=_narrower(model, ranks), recipe=one)

@@ -45,25 +45,19 @@ class Price:
             return 0.0  # timed inside the layers
         timeable = possible(op, self._shapes, self._asked.ranks, self._resolved)
         times = None if timeable is None else self._timed.get(timeable)
-        if timeable is not None and times is not None and self._same_shape(op, timeable):
-            return times.median
+        if timeable is not None and times is not None and timeable.size == _ranks_of(op, self._shapes):
+            shape = self._shapes.get(op.group)
+            if shape is None or self._placed[timeable].nodes == shape.nodes:
+                return times.median
         self.exact = False
         priced = self._model.seconds(op)
-        nearest = None if timeable is None else self._nearest(timeable)
-        if nearest is None:
+        alike = [] if timeable is None else [timed for timed in self._timed if timed.kind == timeable.kind]
+        if timeable is None or not alike:
             return priced
+        nbytes = timeable.bytes  # other runs of the same layers send the nearest
+        nearest = min(alike, key=lambda timed: abs(math.log(timed.bytes / nbytes)))
         modelled = self._here[nearest].seconds(replace(op, group=nearest.group, bytes=float(nearest.bytes)))
         return priced * self._timed[nearest].median / modelled if modelled > 0 else priced
-
-    def _same_shape(self, op: Collective, each: CollectiveWanted) -> bool:
-        """Returns whether ``op`` is of as many ranks as were timed, on nodes that hold as many of them."""
-        shape = self._shapes.get(op.group)
-        return each.size == _ranks_of(op, self._shapes) and (shape is None or self._placed[each].nodes == shape.nodes)
-
-    def _nearest(self, each: CollectiveWanted) -> CollectiveWanted | None:
-        """Returns the timed collective of the kind that is nearest in bytes: other runs of the same layers send it."""
-        candidates = [timed for timed in self._timed if timed.kind == each.kind]
-        return min(candidates, key=lambda timed: abs(math.log(timed.bytes / each.bytes)), default=None)
 
 
 def placed(collective: CollectiveWanted, job: Launched | None, tp: int) -> CollectiveWanted:

@@ -12,7 +12,8 @@ from typing import Any
 from projector.benchmark import attention, gemm
 from projector.benchmark.device import Device, clocks_mhz, cpu_cache_bytes
 from projector.benchmark.job import Job, Ready, Skip, filled, unheard
-from projector.benchmark.passes import PASSES
+from projector.benchmark.passes import PASSES, Pass
+from projector.benchmark.processes import said
 from projector.benchmark.stopwatch import Stopwatch
 from projector.benchmark.timings import Seconds
 from projector.dataclass import dataclass
@@ -66,7 +67,8 @@ def probe(
     """Times products up to ``largest`` (edge; default by device), streams, attention and launches on ``device``."""
     start = time.monotonic()
     edge = largest or _LARGEST[device.type]
-    facts = _facts(device)  # before anything is allocated: free memory is one of them
+    # before anything is allocated: free memory is one of them
+    facts = _gpu_facts(device) if device.type == "cuda" else _cpu_facts(device)
     skipped: list[str] = []
     timed = _KernelTimer(device, watch, skipped, told)
     gemms = [kernel for dtype in _TYPES[device.type] for kernel in timed.jobs(_gemms(device, dtype, edge))]
@@ -97,9 +99,7 @@ class _KernelTimer:
 
     def jobs(self, jobs: Iterator[Job]) -> Iterator[TimedKernel]:
         for job in jobs:
-            kernel = self.one(f"{job.kind} {getattr(job.op, 'dtype', '')}".strip(), job.op, job.build, job.family)
-            if kernel is not None:
-                yield kernel
+            yield from self.one(f"{job.kind} {getattr(job.op, 'dtype', '')}".strip(), job.op, job.build, job.family)
 
     def streams(self, edge: int) -> Iterator[TimedKernel]:
         """Yields every pass, timed on so many bytes that they come from memory (fewer for a small probe)."""
@@ -108,24 +108,23 @@ class _KernelTimer:
             rows = max(1, int(nbytes / (each.read + each.write) / each.width))
             elements = float(rows * each.width)
             op = Stream("", each.kind, each.read * elements, each.write * elements, launches=each.launches)
-            setup, width = each.setup, each.width
 
-            def build(setup: Any = setup, rows: int = rows, width: int = width) -> Ready:
-                return Ready(setup(self.device, rows, width))
+            def build(each: Pass = each, rows: int = rows) -> Ready:
+                return Ready(each.setup(self.device, rows, each.width))
 
-            kernel = self.one(f"stream {each.kind}", op, build, each.name)
-            if kernel is not None:
-                yield kernel
+            yield from self.one(f"stream {each.kind}", op, build, each.name)
 
-    def one(self, what: str, op: ComputeOp, build: Callable[[], Ready], name: str) -> TimedKernel | None:
+    def one(self, what: str, op: ComputeOp, build: Callable[[], Ready], name: str) -> Iterator[TimedKernel]:
+        """Yields the kernel with its time; nothing where it does not run here, which is noted."""
         self.told(what)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return TimedKernel(op, self.watch.time(build().call), name)
+                timing = self.watch.time(build().call)
         except (Skip, RuntimeError, TypeError, ValueError) as error:
-            self.skipped.append(f"{what}: {(str(error).splitlines() or [type(error).__name__])[0][:90]}")
-            return None
+            self.skipped.append(f"{what}: {said(error)[:90]}")
+        else:
+            yield TimedKernel(op, timing, name)
 
 
 def _gemms(device: Device, dtype: str, edge: int) -> Iterator[Job]:
@@ -142,18 +141,11 @@ def _attentions(device: Device, edge: int) -> Iterator[Job]:
     for heads, share, depth in _ATTENTION:
         length = max(16, int(edge * share))
         for backward in (False, True):
-            op = Attention(
-                name="",
-                batch=1,
-                heads=heads,
-                kv_heads=heads,
-                seq_q=length,
-                seq_k=length,
-                head_dim_qk=depth,
-                head_dim_v=depth,
-                backward=backward,
+            sizes: dict[str, Any] = dict.fromkeys(("heads", "kv_heads"), heads) | dict.fromkeys(
+                ("seq_q", "seq_k"), length
             )
-            yield attention.jobs(op, device)[0]
+            sizes |= dict.fromkeys(("head_dim_qk", "head_dim_v"), depth)
+            yield attention.jobs(Attention(name="", batch=1, **sizes, backward=backward), device)[0]
 
 
 def _host_launch(device: Device, tiny: Any) -> float:
@@ -188,10 +180,6 @@ def _known_exponentials(device: Device, facts: dict[str, Parameter]) -> float:
     return max(rates, default=0.0) * facts["compute_units"] * facts["clock_mhz"] * 1e6
 
 
-def _facts(device: Device) -> dict[str, Parameter]:
-    return _gpu_facts(device) if device.type == "cuda" else _cpu_facts(device)
-
-
 def _gpu_facts(device: Device) -> dict[str, Parameter]:
     stated = device.properties
     free, total = device.torch.cuda.mem_get_info(device.index)
@@ -210,13 +198,11 @@ def _gpu_facts(device: Device) -> dict[str, Parameter]:
 
 
 def _cpu_facts(device: Device) -> dict[str, Parameter]:
-    page = os.sysconf("SC_PAGE_SIZE")
+    page, clock = os.sysconf("SC_PAGE_SIZE"), max(clocks_mhz(), default=0.0)
     total = float(os.sysconf("SC_PHYS_PAGES") * page)
     return {
         "compute_units": Parameter(device.torch.get_num_threads(), "measured", "threads that torch runs"),
-        "clock_mhz": _or_assumed(
-            max(clocks_mhz(), default=0.0), 2500.0, "clock in /proc/cpuinfo", "the system states none"
-        ),
+        "clock_mhz": _or_assumed(clock, 2500.0, "clock in /proc/cpuinfo", "the system states none"),
         "memory_bytes": Parameter(total, "measured", "memory of the system"),
         "usable_bytes": Parameter(min(device.free_bytes(), total), "measured", "memory that was available"),
         "l2_bytes": _or_assumed(float(device.cache_bytes()), 32.0 * 2**20, "last cache", "the system states none"),

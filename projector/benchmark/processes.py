@@ -36,10 +36,8 @@ _MEETING, _PARENT = "PROJECTOR_MEETING", "PROJECTOR_PARENT"
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 #: cudaErrorDevicesUnavailable (CUDA Runtime API, error handling): a GPU in exclusive-process mode that another has open.
 _TAKEN = "busy or unavailable"
-_SHARED = (
-    "GPUs that two processes may open (nvidia-smi --compute-mode=DEFAULT), or ranks of torchrun: who starts ranks has "
-    "looked at the device"
-)
+_SHARED = "GPUs that two processes may open (nvidia-smi --compute-mode=DEFAULT), or ranks of torchrun"
+_SHARED += ": who starts ranks has looked at the device"
 _MEETS_ELSEWHERE = ("MASTER_ADDR", "MASTER_PORT")  # of the shell: ranks that are started here are no torchrun's
 
 
@@ -88,9 +86,7 @@ def joined(device: Device) -> None:
         dist.init_process_group(BACKENDS[device.type], address, rank=job.rank, world_size=job.size, timeout=WAIT)
     except (RuntimeError, ValueError) as error:
         raise InputError([Problem(job.by, address, said(error), "ranks that reach each other")]) from None
-    if (
-        BACKENDS[device.type] == "gloo"
-    ):  # whose threads abort an interpreter that ends beside them after a rank was lost
+    if BACKENDS[device.type] == "gloo":  # its threads abort an interpreter that ends beside them after a rank was lost
         atexit.register(dist.destroy_process_group)
 
 
@@ -186,7 +182,11 @@ def watched(ranks: Sequence[subprocess.Popen[bytes]], limit: float, look: Callab
             codes = [each.poll() for each in ranks]
             look()
             if any(codes):
-                return _first_failure(ranks, codes)
+                if not any(code is not None and code < 0 for code in codes):
+                    time.sleep(_LAST_WORDS)
+                    codes = [each.poll() for each in ranks]
+                # of several the one that was killed: the others die of having lost it
+                return min((rank for rank, code in enumerate(codes) if code), key=lambda rank: codes[rank] or 0)
             if all(code == 0 for code in codes):
                 return None
             if time.monotonic() > ends:
@@ -197,14 +197,6 @@ def watched(ranks: Sequence[subprocess.Popen[bytes]], limit: float, look: Callab
             if each.poll() is None:
                 each.kill()
                 each.wait()
-
-
-def _first_failure(ranks: Sequence[subprocess.Popen[bytes]], codes: Sequence[int | None]) -> int:
-    """Returns, of several, the rank that was killed: the others die of having lost it."""
-    if not any(code is not None and code < 0 for code in codes):
-        time.sleep(_LAST_WORDS)
-        codes = [each.poll() for each in ranks]
-    return min((rank for rank, code in enumerate(codes) if code), key=lambda rank: codes[rank] or 0)
 
 
 def failure(where: str, log: Path, rank: int, code: int | None) -> Problem:

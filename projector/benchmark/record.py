@@ -22,6 +22,7 @@ from projector.dataclass import dataclass
 from projector.errors import InputError, Problem, truncate
 from projector.io import csv_file
 from projector.io.files import write_whole, writing
+from projector.io.rows import evenly
 from projector.kernels.protocol import ComputeOp
 from projector.kernels.tables import SHAPES, cells_of
 from projector.operators.types import Stream
@@ -60,8 +61,12 @@ class TableFile:
 
     def add(self, op: ComputeOp, family: str, seconds: float, spread: float, condition: str, source: str) -> None:
         """Adds a row, which :meth:`save` writes."""
+        if not self._spelled:
+            if source not in self._sources:
+                self._sources.append(source)
+            source = str(self._sources.index(source) + 1)
         cells = cells_of(op, family)
-        cells |= {"time_us": f"{seconds * 1e6:.6g}", "condition": condition, "source": self._source(source)}
+        cells |= {"time_us": f"{seconds * 1e6:.6g}", "condition": condition, "source": source}
         cells["spread"] = f"{spread:.4f}"
         self._rows.append(cells)
         self._live.add(self._key(cells))
@@ -77,13 +82,6 @@ class TableFile:
             _write(self._sources_path, ("number", "source"), numbered)
         _write(self.path, columns, self._rows)
         self.changed = False
-
-    def _source(self, text: str) -> str:
-        if self._spelled:
-            return text
-        if text not in self._sources:
-            self._sources.append(text)
-        return str(self._sources.index(text) + 1)
 
     def _key(self, cells: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(cells.get(name) or "" for name in COLUMNS[self._kind] if name not in _NOT_SHAPE)
@@ -120,7 +118,10 @@ def stream_jobs(op: Stream, device: Device) -> tuple[Job, ...]:
     times = max(1, round(op.launches / kernel.launches))
     per_element = kernel.read + kernel.write
     elements_of_pass = min(op.bytes, _MOST[device.type]) / times / per_element
-    rows, width = _shape(elements_of_pass, kernel.width)
+    rounded, width = _STEP ** round(math.log(max(elements_of_pass, 1.0), _STEP)), kernel.width
+    while width > 1 and rounded < _SMALL_ROWS * width:
+        width //= 2
+    rows = max(1, round(rounded / width))
     elements = rows * width * times
     ran = Stream("", op.kind, kernel.read * elements, kernel.write * elements, launches=kernel.launches * times)
     return (Job("stream", ran, kernel.name, ran.bytes / times, lambda: _build(kernel, device, rows, width, times)),)
@@ -133,14 +134,6 @@ def chosen(op: Stream) -> Pass:
         raise Skip(f"streams of kind {op.kind}")
     share = op.read / op.bytes if op.bytes else 0.5
     return min(candidates, key=lambda each: abs(each.read / (each.read + each.write) - share))
-
-
-def _shape(elements: float, width: int) -> tuple[int, int]:
-    """Returns (rows, width) of about as many elements: a power of the step, in whole rows."""
-    rounded = _STEP ** round(math.log(max(elements, 1.0), _STEP))
-    while width > 1 and rounded < _SMALL_ROWS * width:
-        width //= 2
-    return max(1, round(rounded / width)), width
 
 
 def _build(kernel: Pass, device: Device, rows: int, width: int, times: int) -> Ready:
@@ -200,15 +193,8 @@ def plan(ops: Sequence[ComputeOp], device: Device, kinds: Sequence[str], limit: 
     chosen: list[Job] = []
     for unique in by_kind.values():
         ordered = sorted(unique.values(), key=lambda job: (job.work, repr(job.op), job.family))
-        chosen += _spread(ordered, limit)
+        chosen += [ordered[i] for i in evenly(len(ordered), len(ordered) if limit is None else limit)]
     return Plan(tuple(chosen), skipped)
-
-
-def _spread(jobs: Sequence[Job], limit: int | None) -> list[Job]:
-    if limit is None or len(jobs) <= limit:
-        return list(jobs)
-    last = len(jobs) - 1
-    return [jobs[round(i * last / max(limit - 1, 1))] for i in range(limit)]
 
 
 def run(
@@ -223,6 +209,36 @@ def run(
     recorded = Recorded({kind: table.path for kind, table in tables.items()})
     writable(folder)
     source, rates, saved = watch.device.software(), _Rates(), time.monotonic()
+
+    def timed(job: Job, table: TableFile, family: str) -> None:
+        """Times a kernel into its table, or notes why it is skipped."""
+        try:
+            if job.nbytes > _ROOM * watch.device.free_bytes():
+                raise Skip("more memory than the device has free")
+            if rates.seconds(job) > longest:
+                raise Skip(f"longer than {longest:g} s")
+            with warnings.catch_warnings():
+                # torch says at length why a backend does not apply: the table says it in a line
+                warnings.simplefilter("ignore")
+                ready = job.build()
+                timing = watch.time(ready.call)
+        except Skip as error:
+            recorded.skipped[f"{job.kind}: {error}"] += 1
+            return
+        except (RuntimeError, TypeError, ValueError, AssertionError) as error:
+            recorded.skipped[f"{job.kind}: {job.family}: {truncate(said(error), 100)}"] += 1
+            return
+        rates.learn(job, timing.median)
+        note = f"; {ready.note}" if ready.note else ""
+        condition = f"{watch.condition}, median of {timing.samples}{note}"
+        table.add(job.op, family, timing.median, timing.spread, condition, source)
+        recorded.added[job.kind] += 1
+        recorded.spreads.append(timing.spread)
+
+    def save() -> None:
+        for table in tables.values():
+            table.save()
+
     try:
         for job in jobs:
             table = tables[job.kind]
@@ -230,15 +246,15 @@ def run(
             if table.holds(job.op, family):
                 recorded.kept[job.kind] += 1
             else:
-                _time_job(job, watch, table, family, source, rates, longest, recorded)
+                timed(job, table, family)
             told(job)
             if time.monotonic() - saved > _SAVE_EVERY:
-                _save(tables)
+                save()
                 saved = time.monotonic()
     except KeyboardInterrupt:
         recorded.interrupted = True
     finally:
-        _save(tables)
+        save()
     return recorded
 
 
@@ -260,45 +276,6 @@ class _Rates:
     @staticmethod
     def _class(job: Job) -> tuple[object, ...]:
         return job.kind, job.family, getattr(job.op, "dtype", ""), getattr(job.op, "backward", False)
-
-
-def _time_job(
-    job: Job,
-    watch: Stopwatch,
-    table: TableFile,
-    family: str,
-    source: str,
-    rates: _Rates,
-    longest: float,
-    recorded: Recorded,
-) -> None:
-    try:
-        if job.nbytes > _ROOM * watch.device.free_bytes():
-            raise Skip("more memory than the device has free")
-        if rates.seconds(job) > longest:
-            raise Skip(f"longer than {longest:g} s")
-        with warnings.catch_warnings():
-            # torch says at length why a backend does not apply: the table says it in a line
-            warnings.simplefilter("ignore")
-            ready = job.build()
-            timing = watch.time(ready.call)
-    except Skip as error:
-        recorded.skipped[f"{job.kind}: {error}"] += 1
-        return
-    except (RuntimeError, TypeError, ValueError, AssertionError) as error:
-        recorded.skipped[f"{job.kind}: {job.family}: {truncate(said(error), 100)}"] += 1
-        return
-    rates.learn(job, timing.median)
-    note = f"; {ready.note}" if ready.note else ""
-    condition = f"{watch.condition}, median of {timing.samples}{note}"
-    table.add(job.op, family, timing.median, timing.spread, condition, source)
-    recorded.added[job.kind] += 1
-    recorded.spreads.append(timing.spread)
-
-
-def _save(tables: Mapping[str, TableFile]) -> None:
-    for table in tables.values():
-        table.save()
 
 
 def writable(folder: Path) -> None:

@@ -19,18 +19,14 @@ from projector.workload.workload import Workload
 WIDE = ("bf16", "fp16", "fp32")
 #: Fields of a recipe that the run of its ranks keeps.
 _KEPT = (
-    *("gradient_accumulation_fusion", "moe_grouped_gemm", "apply_rope_fusion", "bias_activation_fusion"),
-    *("cross_entropy_fusion", "torch_compile"),
+    *("micro_batch_size", "gradient_accumulation_fusion", "moe_grouped_gemm", "apply_rope_fusion"),
+    *("bias_activation_fusion", "cross_entropy_fusion", "torch_compile"),
 )
 #: Parts of an architecture that the layers which are timed lack: priced.
 OFF: Mapping[str, Any] = {
-    "attention_sinks": False,
-    "quick_geglu": False,
-    "activation_func_clamp_value": None,
-    "activation_situ_beta": None,
-    "rotary_magnitude_scaled": False,
-    "sandwich_norm": False,
-    "embedding_layernorm": False,
+    **dict.fromkeys(("attention_sinks", "quick_geglu"), False),
+    **dict.fromkeys(("activation_func_clamp_value", "activation_situ_beta")),
+    **dict.fromkeys(("rotary_magnitude_scaled", "sandwich_norm", "embedding_layernorm"), False),
 }
 
 
@@ -68,14 +64,9 @@ def _shrunk(workload: Workload, tp: int, ep: int, ranks: int, narrow: bool) -> t
     narrow = narrow and recipe.precision not in WIDE
     notes: list[str] = []
     moe = None if model.moe is None else _experts(model.moe, recipe, tp, ep, notes)
-    shrunk_model = replace(
-        model,
-        num_attention_heads=_held(model.num_attention_heads, recipe.tp, tp),
-        num_query_groups=_held(model.num_query_groups, recipe.tp, tp),
-        ffn_hidden_size=_held(model.ffn_hidden_size, recipe.tp, tp),
-        vocab_size=_held(workload.padded_vocab_size, recipe.tp, tp),
-        moe=moe,
-    )
+    split = ("num_attention_heads", "num_query_groups", "ffn_hidden_size")
+    sizes: dict[str, Any] = {name: _held(getattr(model, name), recipe.tp, tp) for name in split}
+    shrunk_model = replace(model, **sizes, vocab_size=_held(workload.padded_vocab_size, recipe.tp, tp), moe=moe)
     if tp < recipe.tp and recipe.sequence_parallel:
         notes.append("norms and residuals run on all tokens, not on the sequence-parallel shard: the rest is taken off")
     if recipe.cp > 1:
@@ -86,13 +77,8 @@ def _shrunk(workload: Workload, tp: int, ep: int, ranks: int, narrow: bool) -> t
         notes.append("what selective recompute replays is priced")
     notes += [f"{name} is priced" for name, off in OFF.items() if getattr(model, name) != off]
     balanced = True if ep < recipe.ep else None  # what a router says of experts that are elsewhere means nothing
-    return Workload(
-        model=shrunk_model,
-        recipe=_recipe_of_ranks(recipe, tp, ep, ranks, balanced, narrow),
-        gpus=ranks,
-        framework=workload.framework,
-        framework_date=workload.framework_date,
-    ), notes
+    shrunk_recipe = _recipe_of_ranks(recipe, tp, ep, ranks, balanced, narrow)
+    return replace(workload, model=shrunk_model, recipe=shrunk_recipe, gpus=ranks), notes
 
 
 def _held(size: int, ranks: int, kept: int = 1) -> int:
@@ -104,24 +90,20 @@ def _experts(moe: MoE, recipe: Recipe, tp: int, ep: int, notes: list[str]) -> Mo
     experts = _held(moe.num_experts, recipe.ep, ep)
     if experts < moe.moe_router_topk:
         notes.append(f"{experts} experts take turns for the {moe.moe_router_topk} that a token reaches: as many rows")
+    width, shared = moe.moe_ffn_hidden_size, moe.moe_shared_expert_intermediate_size
     return replace(
         moe,
         num_experts=experts,
-        moe_ffn_hidden_size=_held(moe.moe_ffn_hidden_size, recipe.etp, tp if recipe.etp > 1 else 1),
-        moe_shared_expert_intermediate_size=_shared_part(moe.moe_shared_expert_intermediate_size, recipe.tp, tp),
+        moe_ffn_hidden_size=_held(width, recipe.etp, tp if recipe.etp > 1 else 1),
+        moe_shared_expert_intermediate_size=_held(shared, recipe.tp, tp) if shared else 0,
         moe_router_num_groups=None,
         moe_router_group_topk=None,
     )
 
 
-def _shared_part(size: int, ranks: int, kept: int) -> int:
-    return _held(size, ranks, kept) if size else 0
-
-
 def _recipe_of_ranks(recipe: Recipe, tp: int, ep: int, ranks: int, balanced: bool | None, narrow: bool) -> Recipe:
     """Returns the recipe with the groups that are kept: one micro-batch a rank, a rank's tokens."""
     return Recipe(
-        micro_batch_size=recipe.micro_batch_size,
         global_batch_size=recipe.micro_batch_size * (ranks // tp),
         seq_length=_held(recipe.seq_length, recipe.cp),
         tp=tp,

@@ -20,6 +20,7 @@ from projector.benchmark import layers_dtensor
 from projector.benchmark.layers_decoder import DecoderLayer, Embedding, Head
 from projector.benchmark.layers_parts import LayerSetup
 from projector.benchmark.layers_whole import WholeSource
+from projector.benchmark.processes import said
 from projector.errors import InputError, Problem
 from projector.workload.model import LayerKind
 
@@ -131,7 +132,7 @@ class TransformersSource(WholeSource):
         try:
             config = auto.AutoConfig.from_pretrained(path.removesuffix("config.json") or ".", local_files_only=True)
         except (OSError, ValueError) as error:
-            found = (str(error).strip().splitlines() or [""])[0][:200]
+            found = said(error)[:200]
             raise InputError([Problem("--layers", path, found, "a config.json that transformers reads")]) from None
         config = getattr(config, "text_config", config)
         model = made.model

@@ -52,11 +52,8 @@ class Stopwatch:
         self.warm = warm
         self.flush = flush
         self._paused = 0.0
-        self._buffer: Any = None
-        if flush:
-            self._buffer = device.torch.zeros(
-                _FLUSH * device.cache_bytes(), dtype=device.torch.int8, device=device.place
-            )
+        size, torch = _FLUSH * device.cache_bytes() if flush else 0, device.torch
+        self._buffer: Any = torch.zeros(size, dtype=torch.int8, device=device.place) if flush else None
 
     @property
     def condition(self) -> str:

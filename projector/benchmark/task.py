@@ -55,14 +55,8 @@ def run(asked: Asked, device: Device, kept: Callable[[Any], None] = unheard) -> 
     gc.collect()
     gc.disable()  # as trainers that collect on all ranks at once (Megatron-LM --manual-gc)
     try:
-        laps = step_laps.laps(
-            strip,
-            _token_source(made),
-            update,
-            device,
-            asked.budget,
-            _before_microbatch(strip, sync_last=asked.sharded and not in_each),
-        )
+        before_each = _before_microbatch(strip, sync_last=asked.sharded and not in_each)
+        laps = step_laps.laps(strip, _token_source(made), update, device, asked.budget, before_each)
         after = under(device) | _peak_bytes(device)
         like = torch.empty(0, dtype=update.own[0].dtype, device=device.place)
         separate_update = partial(_separate_update, masters, like)

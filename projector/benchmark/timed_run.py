@@ -148,9 +148,8 @@ class TimedRun:
 def _difference(measured: float, whole: Phase, ran: Phase) -> Phase:
     """Adds what only the whole run has, as priced; takes off what only the timed run had, at the measured rate."""
     extra_compute = _compute(whole) - _compute(ran)
-    extra_communication = {
-        group: whole.exposed.get(group, 0.0) - ran.exposed.get(group, 0.0) for group in {*whole.exposed, *ran.exposed}
-    }
+    sent, here = whole.exposed, ran.exposed
+    extra_communication = {group: sent.get(group, 0.0) - here.get(group, 0.0) for group in {*sent, *here}}
     noise = _NOISE * max(whole.seconds, ran.seconds)
     dropped = sum(-each for each in (extra_compute, *extra_communication.values()) if each < 0.0)
     remaining = measured * (1.0 - min(dropped / max(ran.seconds, 1e-12), 1.0))

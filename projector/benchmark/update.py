@@ -27,7 +27,8 @@ class Update:
     def __init__(self, parameters: Iterable[nn.Parameter], masters: bool = True, apart: bool = False) -> None:
         self.parameters = list(parameters)
         self.own = [nn.Parameter(local(p.detach())) for p in self.parameters]
-        self.masters = [_fp32_copy(p) if masters else p for p in self.own]
+        narrow = (torch.bfloat16, torch.float16) if masters else ()
+        self.masters = [nn.Parameter(p.detach().float()) if p.dtype in narrow else p for p in self.own]
         self._sums = not apart and dist.is_initialized() and dist.get_world_size() > 1
         self.optimizer = torch.optim.Adam(self.masters, lr=_RATE, fused=True, **ADAM)
 
@@ -66,8 +67,3 @@ def gradient(parameter: nn.Parameter) -> Tensor | None:
     if isinstance(whole_or_part, DTensor) and isinstance(parameter, DTensor):
         return whole_or_part.redistribute(placements=parameter.placements).to_local()
     return whole_or_part
-
-
-def _fp32_copy(parameter: nn.Parameter) -> nn.Parameter:
-    narrow = parameter.dtype in (torch.bfloat16, torch.float16)
-    return nn.Parameter(parameter.detach().float()) if narrow else parameter

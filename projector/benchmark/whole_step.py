@@ -55,10 +55,13 @@ def restored(asked: Asked, timings: Timings, simulated: Projection, cluster: Clu
     if cluster.gpu.vendor == "cpu":  # what moves data is the core that computes: nothing hides
         execution = execution.evolve(data_parallel={"overlap": 0.0})
     price = Price(resolved, cluster, timings, asked)
-    clock = Live(
-        {}, frozenset(), price, execution, phases=_phases(resolved, stages, asked, timings, simulated, cluster)
-    )
-    step = _with_norm_and_loss(_step_of(replace(resolved, execution=execution), stages, clock), asked, price)
+    phases = _phases(resolved, stages, asked, timings, simulated, cluster)
+    clock = Live({}, frozenset(), price, execution, phases=phases)
+    step = _step_of(replace(resolved, execution=execution), stages, clock)
+    # all ranks send the norm of the gradients (several that timed an update had it there) and the loss once a step
+    scalars = price(Collective("norm_or_loss", "all_reduce", "world", _SCALAR)) * (1 if asked.ranks > 1 else 2)
+    breakdown = {**step.breakdown, "dp_s": step.breakdown["dp_s"] + scalars}
+    step = replace(step, seconds=step.seconds + scalars, breakdown=breakdown)
     ratio = step.seconds / simulated.step_seconds
     times = [stage_time(resolved, stage.parts, clock) for stage in stages]
     outside = step.breakdown["optimizer_s"] + (step.breakdown["dp_s"] if price.exact else 0.0)
@@ -74,15 +77,6 @@ def restored(asked: Asked, timings: Timings, simulated: Projection, cluster: Clu
         bubble=step.breakdown["bubble_s"] / step.seconds,
         stage_seconds=tuple((each.forward.seconds, each.backward.seconds) for each in times),
     )
-
-
-def _with_norm_and_loss(step: Step, asked: Asked, price: Price) -> Step:
-    """Adds what all ranks send once a step: the norm of the gradients (several ranks that timed an update had it there)
-    and the loss."""
-    scalar = Collective("norm_or_loss", "all_reduce", "world", _SCALAR)
-    seconds = price(scalar) * (1 if asked.ranks > 1 else 2)
-    breakdown = {**step.breakdown, "dp_s": step.breakdown["dp_s"] + seconds}
-    return replace(step, seconds=step.seconds + seconds, breakdown=breakdown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +95,8 @@ class Compared:
 def compared(asked: Asked, timings: Timings, simulated: Projection, cluster: Cluster) -> Iterator[Compared]:
     """Yields simulated against measured seconds of one micro-batch, each kind of part once."""
     resolved = simulated.resolved
-    times, ran = (
-        _PartTimes(timings, resolved.workload.num_microbatches),
-        TimedRun(resolved, asked, cluster, timings.source),
-    )
+    times = _PartTimes(timings, resolved.workload.num_microbatches)
+    ran = TimedRun(resolved, asked, cluster, timings.source)
     seen: set[str] = set()
     for stage in stages_of(resolved):
         for key, _, wanted in stage.each():
@@ -177,16 +169,12 @@ def _phases(
             phases[part.block.forward], phases[part.backward] = first, second
             if part.block.backward_weight:
                 phases[part.block.backward_weight] = measured_phase(backward * weight_share)
-    by_rank = zip(_weights_by_rank(resolved, stages), updates(resolved, stages, asked.sharded), strict=True)
-    for weights, update in by_rank:
-        phases[optimizer(resolved, weights)] = measured_phase(times.update(update))
-    return phases
-
-
-def _weights_by_rank(resolved: Resolved, stages: Sequence[Named]) -> list[WeightSet]:
     by_stage = [owned(resolved, stage.parts) for stage in stages]
     placement = compiled_schedule(resolved).schedule.placement
-    return [sum((by_stage[v] for v in numbers), WeightSet({})) for numbers in placement]
+    for numbers, update in zip(placement, updates(resolved, stages, asked.sharded), strict=True):
+        weights = sum((by_stage[v] for v in numbers), WeightSet({}))
+        phases[optimizer(resolved, weights)] = measured_phase(times.update(update))
+    return phases
 
 
 def _weight_share(simulated: Projection) -> float:

@@ -18,12 +18,6 @@ from projector.settle import launch
 from projector.workload.workload import Workload
 
 
-def _kept_mark(tried: Tried) -> str:
-    if tried.projection is None:
-        return ""
-    return "*" if tried.kept else "memory" if tried.projection.memory.order else ""
-
-
 def _interval(tried: Tried) -> str:
     return f"{100 * tried.low:+.1f} to {signed(tried.high)}"
 
@@ -31,7 +25,7 @@ def _interval(tried: Tried) -> str:
 _COLUMNS = (
     text("category", "change.kind", minor=3),
     text("change", "change.label"),
-    text("kept", _kept_mark),
+    text("kept", lambda t: "*" if t.kept else "memory" if t.projection and t.projection.memory.order else ""),
     figure("tokens/s/GPU", "projection.tgs", number1),
     figure("gain", lambda t: signed(t.gain) if t.projection else None),
     figure("90 % interval", lambda t: _interval(t) if t.projection else None, minor=1),
@@ -117,16 +111,10 @@ def _document(case: Case, baseline: Projection, tried: Sequence[Tried], asked: S
 
     def step(t: Tried) -> dict[str, Any]:
         change = values(t, "category=change.kind change=change.label") | {"fields": dict(t.change.fields)}
+        figures = values(t, "kept tgs=projection.tgs") | gain(t)
         moved = {"part": t.moved[0], "seconds": t.moved[1]} if t.projection else None
         memory = values(t.projection, "fits=memory.fits device_bytes=memory.device memory_status=memory.status")
-        return {
-            **change,
-            **values(t, "kept tgs=projection.tgs"),
-            **gain(t),
-            "moved": moved,
-            **memory,
-            "reason": t.reason,
-        }
+        return {**change, **figures, "moved": moved, **memory, "reason": t.reason}
 
     def answers(symptom: Symptom) -> list[dict[str, Any]]:
         return [{"change": t.change.label, "shorter_by": less, **gain(t)} for t, less in symptom.answers]

@@ -221,11 +221,12 @@ def _cluster(options: argparse.Namespace, loaded: Loaded | None) -> _NotedCluste
     """Returns (cluster, notes on it, what was assumed): by the flags, else by the file, else by Primus' variable."""
     assumed: tuple[str, ...] = ()
     environment = os.environ.get("PRIMUS_GPU_ARCH", "")
+    is_assumed = loaded and any(text.startswith(("cluster=", "gpu=")) for text in loaded.assumed)
     if options.cluster:
         cluster = _cluster_named(options.cluster, "--cluster", "")
     elif options.gpu:
         return _with_network_figures(_usual_cluster(options.gpu, options.gpu_flag), options)
-    elif loaded and loaded.cluster and not (environment and _cluster_is_assumed(loaded)):
+    elif loaded and loaded.cluster and not (environment and is_assumed):
         cluster = _cluster_named(loaded.cluster, options.config, "cluster")
     elif environment:
         cluster = _cluster_named(_gpu_of_architecture(environment, "PRIMUS_GPU_ARCH"), "PRIMUS_GPU_ARCH", "")
@@ -252,11 +253,6 @@ def _with_what_ifs(noted: _NotedCluster, overrides: Overrides, options: argparse
         return what_if.changed(cluster, figures, "--set"), notes, assumed
     lines = (line.partition(": ") for line in (*cluster.gpu.sources, *cluster.sources))
     return cluster, notes, (*assumed, *(f"{keys} ({WHAT_IF})" for keys, _, text in lines if WHAT_IF in text))
-
-
-def _cluster_is_assumed(loaded: Loaded) -> bool:
-    """Returns whether the loader assumed the cluster, so that a cluster stated elsewhere overrides it."""
-    return any(text.startswith(("cluster=", "gpu=")) for text in loaded.assumed)
 
 
 def _with_network_figures(noted_cluster: _NotedCluster, options: argparse.Namespace) -> _NotedCluster:

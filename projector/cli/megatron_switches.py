@@ -37,7 +37,8 @@ def take(parsed: argparse.Namespace, rest: Sequence[str]) -> list[str]:
         flag = words[0].partition("=")[0]
         for key in sorted(keys):
             reader = Reader({**{name: value for name, value in stated_values.items() if name != key}, **all_args})
-            value_text = _text(recipe_fields(reader, None).get(key))
+            value = recipe_fields(reader, None).get(key)
+            value_text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
             problems += [
                 Problem(flag, "", found, expected) for name, found, expected in reader.problems if name in args
             ]
@@ -70,7 +71,3 @@ def _decided(others: Mapping[str, object], own: Mapping[str, object]) -> tuple[s
 
 def _read(words: Sequence[str]) -> Mapping[str, object]:
     return megatron_cli.parse(words, Unknowns()).args
-
-
-def _text(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

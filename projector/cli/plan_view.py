@@ -161,13 +161,8 @@ def _sensitivities(plan: Plan) -> Table:
 
 
 def _changes(pair: Sequence[float]) -> str:
-    return " ".join(map(_change, pair)) if any(abs(end) > 1e-9 for end in pair) else NONE
-
-
-def _change(value: float) -> str:
-    if value == float("inf"):
-        return "stops"
-    return signed(value) if abs(value) > 1e-9 else "0"
+    words = ["stops" if end == float("inf") else signed(end) if abs(end) > 1e-9 else "0" for end in pair]
+    return " ".join(words) if words != ["0", "0"] else NONE
 
 
 def as_document(case: Case, plan: Plan, price: Price | None) -> dict[str, Any]:

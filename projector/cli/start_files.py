@@ -42,16 +42,9 @@ NAMES: Mapping[str, str] = {
 _ENDINGS = {".sh": "run.sh", ".sbatch": "sbatch", ".patch": "patch", ".diff": "patch"}
 #: Frameworks that take arguments of Megatron-LM.
 _MEGATRON = (
-    "megatron-lm",
-    "megatron-bridge",
-    "megatron-deepspeed",
-    "primus",
-    "nemo",
-    "mlperf",
-    "flagscale",
-    "analytic",
+    *("megatron-lm", "megatron-bridge", "megatron-deepspeed", "mlperf"),
+    *("primus", "nemo", "flagscale", "analytic"),
 )
-
 _DEVICES = ("cluster", "gpu")  # flags that name them
 _UNSAID = ("name", "family", "source", "max_position_embeddings")  # of a model, and no change of a projection
 _TRIED = 12  # configurations that are written instead where files have no words for the best

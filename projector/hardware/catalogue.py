@@ -78,25 +78,26 @@ def _described(text: str) -> str | None:
     """Returns the GPU whose chip, form (SXM where a name of the catalogue says none) and memory ``text`` states, and
     states nothing else; where it leaves one open, the usual GPU of that chip."""
     plain = _NO_NAME.sub(" ", text.lower().replace("_", " "))
-    memory, form = _MEMORY.search(plain), _FORM.search(plain)
-    chip = _stripped(_FORM.sub(" ", _MEMORY.sub(" ", plain)))
-    alike = [name for name, of, its in _chips() if of == chip and (form is None or form[1] == its)]
+    memory, (chip, form) = _MEMORY.search(plain), _chip_and_form(plain)
+    alike = [name for name, of, its in _chips() if of == chip and form in ("", its)]
     if memory:  # what is called so many GB
         sizes = [float(memory[1]) * unit for unit in (2.0**30, 1e9)]
         alike = [name for name in alike if any(abs(s / gpu(name).memory_bytes - 1.0) < _MEMORY_APART for s in sizes)]
-    usual = [_aliases().get(chip + (form[1] if form else "")), _aliases().get(chip)]
+    usual = [_aliases().get(chip + form), _aliases().get(chip)]
     return next((name for name in usual if name in alike), alike[0] if len(alike) == 1 else None)
 
 
 @functools.cache
 def _chips() -> tuple[tuple[str, str, str], ...]:
     """Returns name, chip and form of every GPU of the catalogue."""
-    spaced = [(name, name.replace("_", " ")) for name in gpu_names()]
-    forms = [_FORM.search(words) for _, words in spaced]
-    return tuple(
-        (name, _stripped(_FORM.sub(" ", _MEMORY.sub(" ", words))), form[1] if form else "sxm")
-        for (name, words), form in zip(spaced, forms, strict=True)
-    )
+    parts = ((name, *_chip_and_form(name.replace("_", " "))) for name in gpu_names())
+    return tuple((name, chip, form or "sxm") for name, chip, form in parts)
+
+
+def _chip_and_form(words: str) -> tuple[str, str]:
+    """Returns the chip that ``words`` name, without memory and form, and its form; empty where they say none."""
+    form = _FORM.search(words)
+    return _stripped(_FORM.sub(" ", _MEMORY.sub(" ", words))), form[1] if form else ""
 
 
 def cluster(name: str) -> Cluster:

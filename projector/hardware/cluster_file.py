@@ -84,7 +84,7 @@ def _measured(outer: Reader, inter: Fabric, per_node: int) -> dict[str, float]:
     all GPUs of each, and with one. Messages from rank to rank and of all with all reach as much where the network has
     no figures of its own."""
     value = outer.mapping.get("inter")
-    between = Reader(value if isinstance(value, dict) else {}, outer.where, "inter.")
+    between = outer.inside("inter", value if isinstance(value, dict) else {})
     shares = {}
     for key, ranks in ((_BUSBW, per_node), (_BUSBW_ALONE, 1)):
         if key not in between.mapping:
@@ -93,7 +93,6 @@ def _measured(outer: Reader, inter: Fabric, per_node: int) -> dict[str, float]:
         if stated > line:
             between.fail(key, between.mapping[key], f"at most the line of {ranks} x {inter.bandwidth / 1e9:g} GB/s")
         shares[key] = min(1.0, _FILL * stated / line)
-    outer.problems.extend(between.problems)
     kinds = ("",) if inter.technology else ("", ".send_recv", ".all_to_all")
     links = {f"link{kind}.inter": shares[_BUSBW] for kind in kinds if _BUSBW in shares}
     return links | ({"link.inter.alone": shares[_BUSBW_ALONE]} if _BUSBW_ALONE in shares else {})
@@ -105,13 +104,11 @@ def _shares(outer: Reader) -> dict[str, float]:
     if not isinstance(value, dict):
         outer.fail("collectives", value, f"a mapping with some of {', '.join(SHARES)}")
         return {}
-    read = Reader(value, outer.where, "collectives.")
+    read = outer.inside("collectives", value)
     read.known(SHARES)
     if isinstance(between := outer.mapping.get("inter"), dict) and _BUSBW in between and "link.inter" in value:
         read.fail("link.inter", value["link.inter"], f"either it or inter.{_BUSBW}")
-    shares = {name: read.number(name, 1e-3, 1.0) for name in value if name in SHARES}
-    outer.problems.extend(read.problems)
-    return shares
+    return {name: read.number(name, 1e-3, 1.0) for name in value if name in SHARES}
 
 
 def _fabric(outer: Reader, level: str, size: int) -> Fabric:
@@ -119,11 +116,9 @@ def _fabric(outer: Reader, level: str, size: int) -> Fabric:
     if not isinstance(value, dict):
         outer.fail(level, value, f"a mapping with {', '.join(keys_of(Fabric))}")
         value = {"name": level, "topology": "switch", "bandwidth_gbs": 1, "latency_us": 1}
-    read = Reader(value, outer.where, f"{level}.")
+    read = outer.inside(level, value)
     read.known((*keys_of(Fabric), *((_BUSBW, _BUSBW_ALONE) if level == "inter" else ())))
-    fabric = Fabric(**read.fields(Fabric, size=size))
-    outer.problems.extend(read.problems)
-    return fabric
+    return Fabric(**read.fields(Fabric, size=size))
 
 
 def text(cluster: Cluster, gpu: str, like: str, measured: Sequence[tuple[str, str]]) -> str:

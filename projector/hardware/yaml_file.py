@@ -16,7 +16,7 @@ from projector.io.typed import hints, target_of
 #: Endings of files of hardware.
 SUFFIXES = (".yaml", ".yml", ".json")
 _CATALOGUE = Path(__file__).parent
-_BASES = ("gpus", "clusters")
+_BASES = ("clusters", "gpus")
 _OWN = ("name", "title", "aliases", "notes")
 #: The source of a figure that a file on a base, or a user on the command line, states without one.
 _WITHOUT = "for a what-if"
@@ -54,12 +54,8 @@ def read_described(path: Path) -> dict[str, Any]:
     if "base" not in stated:
         return stated
     name = stated.pop("base")
-    known = [
-        f"{file.parent.name}/{file.stem}" for file in sorted(_CATALOGUE.glob("*/*.yaml")) if file.parent.name in _BASES
-    ]
-    folders = sorted(
-        _BASES, key=lambda folder: (folder == "gpus") == any(key.startswith(_OF_CLUSTERS) for key in stated)
-    )
+    known = [f"{folder}/{file.stem}" for folder in _BASES for file in sorted((_CATALOGUE / folder).glob("*.yaml"))]
+    folders = _BASES if any(key.startswith(_OF_CLUSTERS) for key in stated) else _BASES[::-1]
     spelled = (name, *(f"{folder}/{each}" for folder in folders for each in (name, find_gpu(str(name)))))
     found = next((each for each in spelled if each in known), None)
     if found is None:
@@ -157,6 +153,12 @@ class Reader:
         self.where = where
         self.prefix = prefix
         self.problems: list[Problem] = []
+
+    def inside(self, key: str, mapping: Mapping[str, Any]) -> Reader:
+        """Returns a reader of what stands at ``key``, whose mistakes are this one's."""
+        inner = Reader(mapping, self.where, f"{self.prefix}{key}.")
+        inner.problems = self.problems
+        return inner
 
     def fail(self, key: str, found: object, expected: str) -> None:
         self.problems.append(Problem(self.where, self.prefix + key, found, expected))

@@ -50,8 +50,13 @@ def parse_json(text: str, where: str, expected: str = "valid JSON") -> Any:
             repeated.extend(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         return mapping
 
+    def integer(digits: str) -> int:
+        if len(digits) > 41:
+            raise ValueError(f"an integer of {len(digits)} digits")
+        return int(digits)
+
     try:
-        document = json.loads(text, object_pairs_hook=unique, parse_int=_integer)
+        document = json.loads(text, object_pairs_hook=unique, parse_int=integer)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise InputError([Problem(where, place, error.msg, expected)]) from None
@@ -72,12 +77,6 @@ def json_line(line: str) -> Any:
         return json.loads(line)
     except ValueError:
         return None
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > 41:
-        raise ValueError(f"an integer of {len(digits)} digits")
-    return int(digits)
 
 
 def _too_deep(document: object) -> bool:
@@ -181,10 +180,9 @@ def _write_merges_out(root: Any) -> set[tuple[str, int]]:
 
     def visit(node: Any) -> None:
         done.add(id(node))
-        for child in node.value:
-            for each in child if isinstance(child, tuple) else (child,):
-                if isinstance(each.value, list) and id(each) not in done:
-                    visit(each)
+        for each in _inside(node):
+            if isinstance(each.value, list) and id(each) not in done:
+                visit(each)
         if node.id == "mapping":
             repeated.update(_repeated(node))
             node.value = _written_out(node)
@@ -192,6 +190,11 @@ def _write_merges_out(root: Any) -> set[tuple[str, int]]:
     if root is not None and isinstance(root.value, list):
         visit(root)
     return repeated
+
+
+def _inside(node: Any) -> list[Any]:
+    """Returns the nodes of a sequence, or the keys and values of a mapping, in order."""
+    return [each for item in node.value for each in (item if isinstance(item, tuple) else (item,))]
 
 
 def _repeated(mapping: Any) -> list[tuple[str, int]]:
@@ -235,7 +238,7 @@ def _line_of_wrong_value(root: Any) -> str:
         node = waiting.pop()
         if isinstance(node.value, list):
             if id(node) not in seen:
-                waiting += reversed([n for item in node.value for n in (item if isinstance(item, tuple) else (item,))])
+                waiting += reversed(_inside(node))
             seen.add(id(node))
             continue
         try:
@@ -261,11 +264,8 @@ def _check_expansion(root: Any) -> None:
             if added > MOST_ALIASED:
                 raise _Beyond(node, f"more than {MOST_ALIASED:,} values once its aliases are written out")
             return sizes[id(node)]
-        if not isinstance(node.value, list):
-            sizes[id(node)] = (1, 0)
-            return sizes[id(node)]
         open_.add(id(node))
-        inside = [measure(child) for item in node.value for child in (item if isinstance(item, tuple) else (item,))]
+        inside = [measure(child) for child in _inside(node)] if isinstance(node.value, list) else [(0, -1)]
         open_.remove(id(node))
         sizes[id(node)] = (1 + sum(n for n, _ in inside), 1 + max((levels for _, levels in inside), default=0))
         if sizes[id(node)][1] > DEEPEST:

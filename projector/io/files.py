@@ -51,19 +51,13 @@ def read_bytes(path: str | Path, expected: str = "a readable file") -> bytes:
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError([Problem(where, "", _reason(error), expected)]) from None
+        known: dict[type[Exception], str] = {FileNotFoundError: NO_FILE, IsADirectoryError: "a folder"}
+        known[PermissionError] = "no permission to read"
+        reason = known.get(type(error)) or getattr(error, "strerror", None) or str(error)
+        raise InputError([Problem(where, "", reason, expected)]) from None
     if len(data) > MOST_BYTES:
         raise InputError([Problem(where, "", "a larger file", f"{expected} of at most {MOST_BYTES >> 20} MiB")])
     return data
-
-
-def _reason(error: Exception) -> str:
-    known: dict[type[Exception], str] = {
-        FileNotFoundError: NO_FILE,
-        IsADirectoryError: "a folder",
-        PermissionError: "no permission to read",
-    }
-    return known.get(type(error)) or getattr(error, "strerror", None) or str(error)
 
 
 def resolved(path: Path) -> Path:

@@ -1,5 +1,5 @@
-"""Shows rows of plain values as people use them in Python (a frame of pandas, a table in a notebook, a document), and
-groups values by a key."""
+"""Shows rows of plain values as people use them in Python (a frame of pandas, a table in a notebook, a document), groups
+values by a key, and chooses some of many."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
     for key, item in pairs:
         items.setdefault(key, []).append(item)
     return items
+
+
+def evenly(number: int, most: int) -> list[int]:
+    """Returns at most ``most`` of the numbers below ``number``, evenly, the first and the last among them."""
+    some = min(number, most)
+    return [round(i * (number - 1) / max(some - 1, 1)) for i in range(some)]
 
 
 class Rows:

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import TextIO
 
@@ -31,9 +31,16 @@ Styled = tuple[str, str]
 def show(blocks: Iterable[Line | Table], stream: TextIO | None = None, most: int | None = None) -> None:
     """Writes ``blocks`` in order, a blank line before each table, at most ``most`` rows of each."""
     out = stream or sys.stdout
-    write = _writer(out)
-    for text, style in plain(blocks, width_of(out), most):
-        write(text, style)
+    lines = plain(blocks, width_of(out), most)
+    if not out.isatty():
+        out.writelines(f"{text}\n" for text, _ in lines)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=out, highlight=False)
+    for text, style in lines:
+        console.print(Text(text, style=_STYLES.get(style, "")), soft_wrap=True)
 
 
 def width_of(stream: TextIO) -> int | None:
@@ -63,16 +70,6 @@ def wrapped(text: str, width: int | None) -> list[str]:
     bound = _UNIT.sub("\u00a0", text)
     lines = textwrap.wrap(bound, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return [line.replace("\u00a0", " ") for line in lines]
-
-
-def _writer(out: TextIO) -> Callable[[str, str], None]:
-    if not out.isatty():
-        return lambda text, _: print(text, file=out)
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(file=out, highlight=False)
-    return lambda text, style: console.print(Text(text, style=_STYLES.get(style, "")), soft_wrap=True)
 
 
 def _table(table: Table, width: int | None, most: int | None) -> Iterator[Styled]:
@@ -121,13 +118,8 @@ def _fitting_columns(table: Table, rows: Sequence[Sequence[str]], width: int | N
         added = min(natural[i] - widths[i], spare // rest)
         widths[i] += added
         spare -= added
-    used = [max(len(part) for text in _column(table, rows, i) for part in _parts(text, widths[i])) for i in places]
-    return places, [max(1, each) for each in used]
-
-
-def _column(table: Table, rows: Sequence[Sequence[str]], i: int) -> Iterator[str]:
-    yield table.columns[i].title
-    yield from (row[i] for row in rows)
+    texts = {i: (columns[i].title, *(row[i] for row in rows)) for i in places}
+    return places, [max(1, *(len(part) for text in texts[i] for part in _parts(text, widths[i]))) for i in places]
 
 
 def _total(widths: Sequence[int]) -> int:

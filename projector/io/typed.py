@@ -101,7 +101,13 @@ def _check(hint: Any) -> _Check:
         return nested
     origin, arguments = typing.get_origin(target), typing.get_args(target)
     if origin is tuple:
-        return lambda value, where, key: _items(value, arguments[0], where, key, tail)
+        kind_of_item = arguments[0]
+        items = f"a tuple, each item {WORDS.get(kind_of_item, kind_of_item)}{tail}"
+
+        def sound(value: Any) -> bool:
+            return isinstance(value, tuple) and all(is_a(kind_of_item, item) for item in value)
+
+        return lambda value, where, key: [] if sound(value) else [Problem(where, key, value, items)]
     if origin is not None and issubclass(origin, Mapping):
         return lambda value, where, key: _entries(value, arguments[1], where, key, tail)
     expected = f"{WORDS.get(target, getattr(target, '__name__', str(target)))}{tail}"
@@ -110,12 +116,6 @@ def _check(hint: Any) -> _Check:
         return [] if is_a(target, value) else [Problem(where, key, value, f"{expected} ({target.__name__})")]
 
     return plain
-
-
-def _items(value: Any, kind: Any, where: str, key: str, tail: str) -> list[Problem]:
-    if isinstance(value, tuple) and all(is_a(kind, item) for item in value):
-        return []
-    return [Problem(where, key, value, f"a tuple, each item {WORDS.get(kind, kind)}{tail}")]
 
 
 def _entries(value: Any, kind: Any, where: str, key: str, tail: str) -> list[Problem]:

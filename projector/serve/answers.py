@@ -8,15 +8,16 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from projector.errors import InputError, Problem, nearest, raise_all
 from projector.intake.values import literal
-from projector.workload.fields import Field, field_of, fields
+from projector.io.rows import evenly
+from projector.io.table import values
+from projector.workload.fields import field_of, fields
 
 if TYPE_CHECKING:
-    from projector.cli.inputs import Case
     from projector.projection import Projection
 
 #: The commands that are answered, and ``view``, which is all that the page shows.
@@ -127,12 +128,8 @@ def _name_in_catalogue(word: str, value: str) -> str | None:
 def known() -> dict[str, Any]:
     """Returns the catalogue: names, and the fields of a recipe with their values."""
     named = {f"{word}s": list(names_of(word) or ()) for word in ("model", "gpu", "cluster", "framework")}
-    return {"schema_version": 1, **named, "fields": [_field(each) for each in fields()]}
-
-
-def _field(each: Field) -> dict[str, Any]:
-    about = {"name": each.key, "names": list(each.names), "help": each.help, "essential": each.essential}
-    return about | {"type": each.kind.__name__, "choices": list(each.choices), "several": each.many}
+    about = "name=key names help essential type=kind.__name__ choices several=many"
+    return {"schema_version": 1, **named, "fields": [values(each, about) for each in fields()]}
 
 
 def _document_of_command(argv: list[str]) -> dict[str, Any]:
@@ -151,34 +148,27 @@ def _view(argv: list[str], query: Mapping[str, str]) -> dict[str, Any]:
     from projector.cli.options import selection
     from projector.cli.parser import parse, wrapped
     from projector.cli.performance import Projections
+    from projector.search.binding import bindings
 
     options = parse(selection(), argv)
     case, projection = one_projection(options, "projector schedules compares them all")
     expectation = expected.expectation(case, projection)
     performance = document.performance(case, Projections(by_mode={"simulate": projection}, refused={}))
-    return (
-        document.memory(case, projection)
-        | performance
-        | {
-            "command": "view",
-            "title": next(report.head(case, projection)).text,
-            "verdict": report.verdict(case, projection).text,
-            "order": projection.memory.order,
-            "uncertain": expected.sources(expectation),
-            "peak_flops": case.cluster.gpu.peak_of("bf16"),
-            "timeline": _timeline(projection),
-            "sensitivities": _sensitivities(case, projection),
-            "shell": "\n".join(wrapped(command.words(case, case.workload, options))),
-            "python": _python_call(query),
-        }
-    )
-
-
-def _sensitivities(case: Case, projection: Projection) -> list[dict[str, Any]]:
-    from projector.search.binding import bindings
-
     gains = bindings(projection, case.workload, case.cluster, case.settings, ())
-    return [{"resource": e.resource, "gain": e.gain} for e in gains if e.resource != "memory capacity"]
+    return {
+        **document.memory(case, projection),
+        **performance,
+        "command": "view",
+        "title": next(report.head(case, projection)).text,
+        "verdict": report.verdict(case, projection).text,
+        "order": projection.memory.order,
+        "uncertain": expected.sources(expectation),
+        "peak_flops": case.cluster.gpu.peak_of("bf16"),
+        "timeline": _timeline(projection),
+        "sensitivities": [values(each, "resource gain") for each in gains if each.resource != "memory capacity"],
+        "shell": "\n".join(wrapped(command.words(case, case.workload, options))),
+        "python": _python_call(query),
+    }
 
 
 def _timeline(projection: Projection) -> dict[str, Any]:
@@ -187,25 +177,13 @@ def _timeline(projection: Projection) -> dict[str, Any]:
     plan, schedule = projection.timeline.compiled, projection.timeline.compiled.schedule
     start, end = (times.tolist() for times in projection.timeline.shown)
     actions_of_rank = max(plan.size // schedule.pp, 1)
-    shown = _spread(schedule.pp, max(_ACTIONS // actions_of_rank, 2))
-    ranks = [
-        {
-            "rank": rank,
-            "actions": [
-                [int(plan.kind[i]), int(plan.microbatch[i]), round(start[i], 6), round(end[i], 6)]
-                for i in plan.own(rank).tolist()[:_ACTIONS]
-            ],
-            "spans": [[s.name, round(s.start, 6), round(s.end, 6)] for s in projection.spans if s.rank == rank],
-        }
-        for rank in shown
-    ]
+    ranks = []
+    for rank in evenly(schedule.pp, max(_ACTIONS // actions_of_rank, 2)):
+        own = plan.own(rank).tolist()[:_ACTIONS]
+        actions = [[int(plan.kind[i]), int(plan.microbatch[i]), round(start[i], 6), round(end[i], 6)] for i in own]
+        spans = [[s.name, round(s.start, 6), round(s.end, 6)] for s in projection.spans if s.rank == rank]
+        ranks.append({"rank": rank, "actions": actions, "spans": spans})
     return {"schedule": schedule.name, "ranks": ranks, "of": schedule.pp, "seconds": projection.step_seconds}
-
-
-def _spread(number: int, most: int) -> Iterator[int]:
-    """Yields at most ``most`` of the numbers below ``number``, evenly, the first and the last among them."""
-    some = min(number, most)
-    yield from dict.fromkeys(round(i * (number - 1) / max(some - 1, 1)) for i in range(some))
 
 
 def _python_call(query: Mapping[str, str]) -> str:

@@ -81,8 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError:
             self._tell(400, f"NAME=VALUE words joined by &, at most {_MOST}")
             return
-        twice = len(given) - len(dict(given))
-        if twice:
+        if len(given) > len(dict(given)):
             self._tell(400, "every word once")
             return
         reply = self.server.worker.answer(command, dict(given))
@@ -127,15 +126,13 @@ def openapi() -> Mapping[str, Any]:
         for name, (low, high, commands) in answers.NUMBERS.items()
     ]
     recipe = [_parameter(each["name"], each["help"], each["choices"]) for each in answers.known()["fields"]]
-    recipe.append(
-        _parameter("gpu.hbm_bytes_per_s", "a what-if, as are all keys gpu.… and cluster.… of files of hardware")
-    )
+    what_if = "a what-if, as are all keys gpu.… and cluster.… of files of hardware"
+    recipe.append(_parameter("gpu.hbm_bytes_per_s", what_if))
     paths: dict[str, Any] = {"/v1/catalogue": {"get": {"summary": "names and fields", "responses": _REPLIES}}}
     for name, about in COMMANDS.items():
         extra = [each for _, each, commands in numbers if name in commands]
-        paths[f"/v1/{name}"] = {
-            "get": {"summary": about, "parameters": [*named, *extra, *recipe], "responses": _REPLIES}
-        }
+        parameters = [*named, *extra, *recipe]
+        paths[f"/v1/{name}"] = {"get": {"summary": about, "parameters": parameters, "responses": _REPLIES}}
     return {"openapi": "3.1.0", "info": {"title": "projector", "version": __version__}, "paths": paths}
 
 

@@ -6,6 +6,7 @@ import multiprocessing
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -80,7 +81,11 @@ class Worker:
 
 
 def _answer_until_closed(pipe: Connection) -> None:
-    _limit()
+    with suppress(ImportError):  # not on Windows
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY if most < 0 else min(_MEMORY, most), most))
     while True:
         try:
             command, query = pipe.recv()
@@ -110,12 +115,3 @@ def computed(command: str, query: Mapping[str, str]) -> Answer:
 
 def _refused(status: int, why: str) -> Answer:
     return Answer(status, {"schema_version": 1, "errors": [{"key": "", "found": why, "expected": "another question"}]})
-
-
-def _limit() -> None:
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return
-    most = resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY if most < 0 else min(_MEMORY, most), most))

@@ -18,7 +18,7 @@ from projector.workload.towers import Encoder, Vision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attention(LayerPart):
+class Attention(FullAttention):
     """Softmax attention. ``window``: tokens seen (None: all); ``latent``: multi-head latent attention or not (None: where
     the model has its sizes); ``reuses_kv``: keys and values are those of an earlier layer (cross-layer attention,
     arXiv:2405.12981). The other fields say where this layer differs from its model."""
@@ -26,11 +26,7 @@ class Attention(LayerPart):
     window: int | None = None
     latent: bool | None = None
     reuses_kv: bool = False
-    num_attention_heads: int | None = None
-    num_query_groups: int | None = None
-    kv_channels: int | None = None
     attention_sinks: bool | None = None
-    attention_k_eq_v: bool | None = None
 
     restates: ClassVar[tuple[str, ...]] = (*FullAttention.restates, "attention_sinks")
 

@@ -108,8 +108,12 @@ def _distributed(model: Model, recipe: Recipe) -> _Layout:
     low = [(name, getattr(recipe, name), "at least 1") for name in ("pp", "vpp") if getattr(recipe, name) < 1]
     if low or model.num_layers < 0:
         return (), [*low]
-    if recipe.pipeline_model_parallel_layout is not None:
-        return _from_layout(model, recipe, recipe.pipeline_model_parallel_layout)
+    layout = recipe.pipeline_model_parallel_layout
+    if layout is not None:
+        written, mistake = _stages(layout)
+        wrong = [mistake] if mistake else _layout_mistakes(model, recipe, written)
+        misread = [("pipeline_model_parallel_layout", layout, expected) for expected in wrong]
+        return () if misread else _of_parts(written, recipe.pp), [*misread]
     counts, mistakes = _counts(model, recipe)
     if mistakes:
         return (), mistakes
@@ -198,13 +202,6 @@ def _stages(layout: str) -> tuple[tuple[str, ...], str]:
         return parse_layout(parts), ""
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         return (), str(error)
-
-
-def _from_layout(model: Model, recipe: Recipe, layout: str) -> tuple[tuple[Chunk, ...], list[_Mistake]]:
-    stages, mistake = _stages(layout)
-    wrong = [mistake] if mistake else _layout_mistakes(model, recipe, stages)
-    mistakes: list[_Mistake] = [("pipeline_model_parallel_layout", layout, expected) for expected in wrong]
-    return ((), mistakes) if mistakes else (_of_parts(stages, recipe.pp), [])
 
 
 def _layout_mistakes(model: Model, recipe: Recipe, stages: tuple[str, ...]) -> list[str]:

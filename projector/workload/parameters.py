@@ -10,55 +10,28 @@ from projector.workload.model import LayerKind, Model
 from projector.workload.sparse import BlockAttention, CompressedAttention
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LayerCount:
-    """Parameters (elements) of one decoder layer. ``experts`` holds all routed experts, ``shared`` the shared ones."""
+    """Parameters (elements) of one decoder layer in all, and those of its routed experts."""
 
-    attention: int
-    mlp: int = 0
-    router: int = 0
+    total: int
     experts: int = 0
-    shared: int = 0
-    norms: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.attention + self.mlp + self.router + self.experts + self.shared + self.norms
-
-    @property
-    def dense(self) -> int:
-        """Returns the parameters that every rank of an expert-parallel group holds: all but the routed experts."""
-        return self.total - self.experts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterCount:
-    """Parameters (elements) of a whole model, unsharded.
-
-    ``mlp`` has the ends of a vision tower, too. ``head`` is 0 when the output layer shares the embedding. ``main`` is the
-    published figure (no multi-token prediction), ``total`` what is trained (with it). ``active``: those that one token
-    passes through in ``main``, embedding and output included.
-    """
+    """Parameters (elements) of a whole model, unsharded. ``main`` is the published figure: all but those of
+    multi-token prediction (``mtp``). ``active``: those of ``main`` that one token passes through, with those of the
+    input ``embedding`` and of the output layer."""
 
     embedding: int
-    position: int
-    attention: int
-    mlp: int
-    router: int
-    experts: int
-    shared: int
-    norms: int
-    head: int
+    main: int
     mtp: int
     active: int
 
     @property
-    def main(self) -> int:
-        blocks = self.attention + self.mlp + self.router + self.experts + self.shared + self.norms
-        return self.embedding + self.position + blocks + self.head
-
-    @property
     def total(self) -> int:
+        """Returns the parameters that are trained."""
         return self.main + self.mtp
 
 
@@ -85,19 +58,12 @@ def count(model: Model) -> ParameterCount:
         idle = model.moe.scored - model.moe.moe_router_topk
         unrouted = sum(part.experts for part in layers) * idle // model.moe.scored
     last = 1 + model.embedding_layernorm + (model.encoder is not None)
-    total = {name: sum(getattr(part, name) for part in layers) for name in LayerCount.__slots__}
-    total["attention"] -= _repeated_blocks(model)
-    total["mlp"] += ends
-    total["norms"] += _norm(model) * last + _sum_of_streams(model) + _around_layers(model)
-    whole = ParameterCount(
-        **total,
-        embedding=embedding + narrow,
-        position=position,
-        head=head,
-        mtp=(1 if model.mtp_use_repeated_layer else model.mtp_num_layers) * _mtp_layer(model),
-        active=0,
-    )
-    return replace(whole, active=whole.main - unrouted)
+    norms = _norm(model) * last + _sum_of_streams(model) + _around_layers(model)
+    blocks = sum(part.total for part in layers) - _repeated_blocks(model) + ends + norms
+    embeddings = embedding + narrow
+    main = embeddings + position + blocks + head
+    depths = 1 if model.mtp_use_repeated_layer else model.mtp_num_layers
+    return ParameterCount(embedding=embeddings, main=main, mtp=depths * _mtp_layer(model), active=main - unrouted)
 
 
 def _shared_sizes(model: Model) -> tuple[int, int, int, int]:
@@ -118,24 +84,23 @@ def layer(model: Model, kind: LayerKind) -> LayerCount:
     halves = 1 if model.parallel_residual else sum(part is not None for part in (kind.mixer, kind.mlp)) + kind.cross
     norms = (_norm(model) * (2 if model.sandwich_norm else 1) + _hyper(model) + _mixer_of_residuals(model)) * halves
     norms += _around_layer(model)
-    attention = _mixer(model, kind) + (_attention(model) if kind.cross else 0)
+    rest = norms + _mixer(model, kind) + (_attention(model) if kind.cross else 0)
     if kind.mlp is None:
-        return LayerCount(attention=attention, norms=norms)
+        return LayerCount(rest)
     if not kind.moe or model.moe is None:
-        return LayerCount(attention=attention, mlp=_mlp(model, model.ffn_hidden_size, 1), norms=norms)
+        return LayerCount(rest + _mlp(model, model.ffn_hidden_size, 1))
     moe = model.moe
-    bias = moe.scored if model.add_bias_linear else 0
-    gate = model.hidden_size if moe.moe_shared_expert_gate else 0
-    width = moe.moe_shared_expert_intermediate_size
-    latent = moe.moe_latent_size
-    narrow = replace(model, hidden_size=latent) if latent else model
-    return LayerCount(
-        attention=attention,
-        router=model.hidden_size * moe.scored + bias,
-        experts=_mlp(narrow, moe.moe_ffn_hidden_size, moe.num_experts),
-        shared=(_mlp(model, width, 1) if width else 0) + gate + 2 * model.hidden_size * (latent or 0),
-        norms=norms,
-    )
+    rest += model.hidden_size * moe.scored + (moe.scored if model.add_bias_linear else 0)  # the router
+    if moe.moe_shared_expert_intermediate_size:
+        rest += _mlp(model, moe.moe_shared_expert_intermediate_size, 1)
+    if moe.moe_shared_expert_gate:
+        rest += model.hidden_size
+    narrow = model
+    if moe.moe_latent_size:  # experts between two products of their own
+        rest += 2 * model.hidden_size * moe.moe_latent_size
+        narrow = replace(model, hidden_size=moe.moe_latent_size)
+    experts = _mlp(narrow, moe.moe_ffn_hidden_size, moe.num_experts)
+    return LayerCount(rest + experts, experts)
 
 
 def _mixer(model: Model, kind: LayerKind) -> int:

@@ -142,34 +142,27 @@ _NOT_SHARING = (
 )
 
 
+# fmt: off
 def _only_without(name: str) -> Rule:
     """Returns the rule of a field of Gemma 3n, which is written for models without the fields of ``_NOT_GEMMA3N``."""
     return Rule(f"model.{name}", lambda m, r, w: getattr(m, name) and _stated(m, _NOT_GEMMA3N), "0 beside {0}")
 
 
 def _letters(name: str, known: Mapping[str, str]) -> Rule:
-    return Rule(
-        f"model.{name}",
-        lambda m, r, w: getattr(m, name) is not None and misread(getattr(m, name), known, m.num_layers),
-        "{0}",
-    )
+    return Rule(f"model.{name}",
+        lambda m, r, w: getattr(m, name) is not None and misread(getattr(m, name), known, m.num_layers), "{0}")
 
 
 def _sized(letter: str, name: str) -> Rule:
-    return Rule(
-        f"model.{name}",
+    return Rule(f"model.{name}",
         lambda m, r, w: getattr(m, name) is None and letter in expand(m.hybrid_layer_pattern or m.mixer_pattern or ""),
-        f"the sizes of {_LETTERS['hybrid_layer_pattern'][letter]}: {letter} stands in the pattern",
-    )
+        f"the sizes of {_LETTERS['hybrid_layer_pattern'][letter]}: {letter} stands in the pattern")
 
 
 def _each_layer(name: str) -> Rule:
-    return Rule(
-        f"model.per_layer.{name}",
+    return Rule(f"model.per_layer.{name}",
         lambda m, r, w: m.per_layer and (n := len(getattr(m.per_layer, name))) not in (0, m.num_layers) and n,
-        "one entry a layer: {m.num_layers}",
-        "{0} entries",
-    )
+        "one entry a layer: {m.num_layers}", "{0} entries")
 
 
 def _of_tower(name: str) -> Rule:
@@ -177,7 +170,6 @@ def _of_tower(name: str) -> Rule:
     return Rule(f"recipe.{name}", lambda m, r, w: m.vision is None and getattr(r, name), expected)
 
 
-# fmt: off
 #: Rules of a model alone.
 MODEL = (
     Rule("model.vision.num_attention_heads",

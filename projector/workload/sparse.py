@@ -65,7 +65,7 @@ class BlockAttention(LayerPart):
         return most - most * most / (2 * seq) - (self.block_size / 2 if most < seq else 0.0) * (1 - most / seq)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FullAttention(LayerPart):
     """Sizes in which layers of full attention differ from those with a window (Gemma 4, Step-3.5, MiMo-V2); None: no
     difference. ``attention_k_eq_v``: values are the keys before their rotation, without a product of their own."""

@@ -69,16 +69,10 @@ def word_problems(values: Mapping[str, object], where: str, prefix: str) -> list
         known = CHOICES.get(name)
         if known is None:
             continue
-        words = value if isinstance(value, (list, tuple)) else (value,)
-        problems += [
-            Problem(where, f"{prefix}{name}", word, f"one of {', '.join(known)}{_hint(word, known)}")
-            for word in words
-            if isinstance(word, str)
-            and (word.lower().replace("_", "-") if name == "pipeline_schedule" else word) not in known
-        ]
+        for word in value if isinstance(value, (list, tuple)) else (value,):
+            spelled = word.lower().replace("_", "-") if isinstance(word, str) and name == "pipeline_schedule" else word
+            if isinstance(word, str) and spelled not in known:
+                _, _, close = nearest(word, known).partition("; ")
+                expected = f"one of {', '.join(known)}{f' ({close})' if close else ''}"
+                problems.append(Problem(where, f"{prefix}{name}", word, expected))
     return problems
-
-
-def _hint(word: str, known: tuple[str, ...]) -> str:
-    close = nearest(word, known)
-    return f" ({close.split('; ')[1]})" if "; " in close else ""

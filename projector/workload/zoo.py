@@ -197,11 +197,12 @@ def find_alias(text: str, aliases: Sequence[Alias]) -> str | None:
     """
     words = _words(text)
     known = {alias.text: alias for alias in reversed(aliases)}
-    wild = [alias for alias in aliases if "*" in alias.text]
+    any_word = (re.escape("*"), r"_?[\d.]+[bmt]?")
+    wild = [(re.compile(re.escape(alias.text).replace(*any_word)), alias) for alias in aliases if "*" in alias.text]
     for start in range(len(words)):
         for stop in range(len(words), start, -1):
             run = _join(words[start:stop])
-            match = known.get(run) or next((a for a in wild if _fits(a.text, run)), None)
+            match = known.get(run) or next((alias for pattern, alias in wild if pattern.fullmatch(run)), None)
             if match is not None and _size_agrees(match, words[stop:]):
                 return match.name
     return None
@@ -223,10 +224,6 @@ def _join(words: Sequence[str]) -> str:
         apart = word[0].isdigit() and re.search(r"\d[bmt]?$", joined) is not None
         joined += f"_{word}" if apart else word
     return joined
-
-
-def _fits(pattern: str, run: str) -> bool:
-    return re.fullmatch(re.escape(pattern).replace(r"\*", r"_?[\d.]+[bmt]?"), run) is not None
 
 
 def _size_agrees(alias: Alias, rest: Sequence[str]) -> bool:

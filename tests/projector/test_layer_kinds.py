@@ -112,10 +112,10 @@ def test_norms_inside_attention_are_those_of_the_model(normalization: str) -> No
     normed = replace(plain, qk_layernorm=True)
     kinds = [(model, model.layer_kinds[0]) for model in (plain, normed, latent)]
     without, with_norms, mla = (layer(model, kind) for model, kind in kinds)
-    assert with_norms.attention - without.attention == vectors * 2 * 128
+    assert with_norms.total - without.total == vectors * 2 * 128
     hidden, heads, rank, kv = 7168, 128, 1536, 512
-    products = hidden * (rank + kv + 64 + heads * 128) + heads * (rank * 192 + kv * 256)
-    assert mla.attention == products + vectors * (rank + kv)
+    products = hidden * (rank + kv + 64 + heads * 128 + 3 * 18432) + heads * (rank * 192 + kv * 256)
+    assert mla.total == products + vectors * (rank + kv + 2 * hidden)
     for model, kind in kinds:
         made = resolve(case(model, gpus=1), "nvidia", "hopper")
         assert lower.layer(kind, made).owned.total == layer(model, kind).total

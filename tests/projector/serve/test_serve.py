@@ -19,6 +19,7 @@ from tabled import tabled
 
 import projector as pj
 from projector.errors import InputError
+from projector.io.rows import evenly
 from projector.serve import answers
 from projector.serve.server import Server, openapi
 from projector.serve.worker import Worker, computed
@@ -62,8 +63,8 @@ def test_a_timeline_ends_with_its_step_and_keeps_its_ends() -> None:
     ends = [max(each[-1] for each in (*rank["actions"], *rank["spans"])) for rank in made["ranks"]]
     assert max(ends) <= made["seconds"] * 1.001
     assert [rank["rank"] for rank in made["ranks"]] == [0, 1]
-    assert list(answers._spread(64, 5)) == [0, 16, 32, 47, 63]
-    assert list(answers._spread(3, 5)) == [0, 1, 2]
+    assert evenly(64, 5) == [0, 16, 32, 47, 63]
+    assert evenly(3, 5) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("change", "key"), tabled("refusals", "questions"))

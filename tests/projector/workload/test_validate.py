@@ -140,7 +140,6 @@ def test_active_leaves_out_the_experts_a_token_does_not_visit():
     moe = MoE(num_experts=8, moe_router_topk=2, moe_ffn_hidden_size=32, moe_layer_freq=(0, 1, 1))
     parts = count(dense(moe=moe))
     expert = 3 * 64 * 32
-    assert parts.experts == 2 * 8 * expert
     assert parts.main - parts.active == 2 * 6 * expert
 
 
