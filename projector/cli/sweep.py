@@ -107,9 +107,9 @@ def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) ->
         *([figure("gap", lambda row: row["gap"], percent)] if "gap" in best else ()),
         *([text("memory", "verdict")] if "verdict" in best else ()),
         figure("days", lambda row: number1(row["run.days"])),
-        figure("MWh", lambda row: number1(row["run.mwh"]), minor=1),
+        figure("MWh", lambda row: number1(row["run.mwh"]), minor=2),
         *(
-            [figure("cost", lambda row: f"{row['run.cost']:,.0f}", minor=1)]
+            [figure("cost", lambda row: f"{row['run.cost']:,.0f}")]
             if len(best) and best["run.cost"].notna().all()
             else ()
         ),
