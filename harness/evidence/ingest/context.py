@@ -108,7 +108,13 @@ def _read_file(path: str | Path, gpus: int | None) -> Context:
         framework = loaded.framework if loaded.framework in frameworks.names() else ""
         named = cluster if (cluster := loaded.cluster or "") and catalogue.knows_cluster(cluster) else ""
         gpu = catalogue.cluster(named).gpu.name if named else ""
-        of_file = {"gpu": gpu, "cluster": named, "gpus": loaded.gpus, "model": loaded.model, "framework": framework}
+        of_file: dict[str, Any] = {
+            "gpu": gpu,
+            "cluster": named,
+            "gpus": loaded.gpus,
+            "model": loaded.model,
+            "framework": framework,
+        }
         return Context(**of_file, file=loaded).on(gpus or loaded.gpus)
     if not isinstance(data, Mapping):
         raise InputError([Problem(where, "", type(data).__name__, "a mapping with " + ", ".join(_KEYS))])
