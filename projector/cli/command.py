@@ -16,6 +16,7 @@ from projector.errors import InputError, Unsupported
 from projector.hardware.types import Cluster
 from projector.settle.workload import settle_checked
 from projector.workload.fields import Field, fields
+from projector.workload.lora import LoRA
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -46,6 +47,8 @@ def words(case: Case, load: Workload, options: argparse.Namespace) -> list[str]:
 def _needed(stated: Recipe, load: Workload, cluster: Cluster) -> Iterator[Field]:
     """Yields the fields that the command must state for the recipe to mean what it does."""
     meant, recipe = settle_checked(load, cluster, published=False).workload, load.recipe
+    if recipe.lora and not stated.lora:  # whoever states one of its fields has the others as they are
+        stated = replace(stated, lora=LoRA(dim=0))
     for field in fields():
         name = field.path[0]
         if getattr(recipe, name) == getattr(stated, name) or _value(recipe, field) == _value(stated, field):

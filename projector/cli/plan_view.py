@@ -123,7 +123,7 @@ def _size_table(plan: Plan) -> Table:
         figure("GPUs", "gpus", _thousands),
         figure("batch", "made.resolved.workload.recipe.global_batch_size", _thousands, minor=3),
         figure("slowest chip", lambda size: signed(size.slowest - 1.0), help=slow, minor=4),
-        figure("step s", "made.step_seconds", seconds, minor=2),
+        figure("projected s", "made.step_seconds", seconds, minor=2),
         figure("goodput", "forecast.middle.goodput", percent),
         figure(unit, day.format("middle"), lambda days: _number(factor * days)),
         figure("from", day.format("low"), lambda days: _number(factor * days), minor=1),

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 def command(options: argparse.Namespace) -> None:
     from projector.cli.inputs import one_projection
+    from projector.io.table import Line
+    from projector.io.terminal import show
 
     case, projection = one_projection(options, "projector schedules compares them all")
     write_trace(projection, options.out)
@@ -24,10 +26,9 @@ def command(options: argparse.Namespace) -> None:
         figures = {"written": options.out, "step_seconds": projection.step_seconds}
         as_json.write({**document.head("trace", case, projection), **figures})
         return
-    print(
-        f"{options.out}: {schedule.name}, {schedule.pp} ranks, {schedule.microbatches} micro-batches, "
-        f"{projection.step_seconds:.3f} s; open it at https://ui.perfetto.dev"
-    )
+    sizes = f"{schedule.name}, {schedule.pp} ranks, {schedule.microbatches} micro-batches"
+    said = f"{options.out}: {sizes}, {projection.step_seconds:.3f} s; open it at https://ui.perfetto.dev"
+    show([Line(said)])
 
 
 def write_trace(projection: Projection, path: str) -> None:

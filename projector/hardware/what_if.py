@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from projector.errors import InputError, Problem, raise_all
@@ -46,11 +46,16 @@ def _with_fabrics(cluster: Cluster, figures: Mapping[str, Any]) -> Cluster:
     """Returns ``cluster``, whose hosts may have been resized, with ``figures`` in place of the catalogue's."""
     file = catalogue.FOLDER / "clusters" / f"{cluster.name}.yaml"
     before, after = (read_cluster(file, catalogue.gpu, each) for each in ({}, figures))
-    changes = {name: getattr(after, name) for name in _CHANGED if getattr(after, name) != getattr(before, name)}
+    other = {
+        f.name: getattr(after, f.name) for f in fields(Cluster) if getattr(after, f.name) != getattr(before, f.name)
+    }
+    changes = {name: other.pop(name) for name in _CHANGED if name in other}
+    fixed = [(name, value) for name, value in figures.items() if name in other and name != "sources"]
+    fixed += [("intra.size", after.intra.size)] if after.intra.size != before.intra.size else []
+    expected = f"a file of the cluster for it; --set changes {', '.join(_CHANGED)}"
+    raise_all([Problem("", name, value, expected) for name, value in fixed])
     if "intra" in changes:
         changes["intra"] = replace(changes["intra"], size=cluster.intra.size)
-    if not changes:
-        raise InputError([Problem("", *next(iter(figures.items())), f"another value: one of {', '.join(_CHANGED)}")])
     return replace(cluster, **changes, sources=after.sources)
 
 

@@ -55,11 +55,11 @@ def read_described(path: Path) -> dict[str, Any]:
         return stated
     name = stated.pop("base")
     known = [f"{folder}/{file.stem}" for folder in _BASES for file in sorted((_CATALOGUE / folder).glob("*.yaml"))]
-    folders = _BASES if any(key.startswith(_OF_CLUSTERS) for key in stated) else _BASES[::-1]
-    spelled = (name, *(f"{folder}/{each}" for folder in folders for each in (name, find_gpu(str(name)))))
+    folder = "clusters" if any(key.startswith(_OF_CLUSTERS) for key in stated) else "gpus"
+    spelled = (name, f"{folder}/{name}", f"{folder}/{find_gpu(str(name))}", f"clusters/{name}")
     found = next((each for each in spelled if each in known), None)
     if found is None:
-        names = known if "/" in str(name) else [each.partition("/")[2] for each in known if each.startswith(folders[0])]
+        names = known if "/" in str(name) else [each.partition("/")[2] for each in known if each.startswith(folder)]
         raise InputError([Problem(str(path), "base", name, nearest(str(name), names))])
     base = read_described(_CATALOGUE / f"{found}.yaml")
     return _merged(base, stated) if path.parent.parent == _CATALOGUE else changed(base, stated)

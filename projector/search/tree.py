@@ -156,33 +156,22 @@ class Tree:
         return valid
 
     def empty(self) -> InputError:
-        """Returns the error of a space without a valid configuration: a batch near to one that no sizes divide, else the
-        rules that refuse most of it."""
-        if batches := self._batches():
-            base, batch = self.space.base, self.space.base.recipe.global_batch_size
-            close = [each for each in batches if abs(each - batch) * 20 <= batch]
-            close = close or [min(batches, key=lambda each: abs(each - batch))]
-            near = max(close, key=lambda each: sum(each % step == 0 for step in batches.values()))
-            expected = f"a multiple of micro_batch_size · dp in some layout of {base.gpus} GPUs, such as {near}"
-            return InputError([Problem("the space", "global_batch_size", batch, expected)])
-        most = [(key, text, number) for (key, text), number in self.refused.most_common(3) if number]
-        if not most:  # no pipeline option has the held values
-            held = ", ".join(f"{name} = {'/'.join(map(str, values))}" for name, values in self.space.only.items())
-            return InputError(
-                [Problem("the space", held, "no combination", "a schedule that has all of these together")]
-            )
-        return InputError([Problem("the space", key, f"{number:,} combinations", text) for key, text, number in most])
-
-    def _batches(self) -> dict[int, int]:
-        """Returns, for each shape that only the batch rules out, a batch that it takes, with what the batch must divide
-        by: the multiple nearest to the batch."""
-        batch, nearest = self.space.base.recipe.global_batch_size, {}
-        for shape in self.space.shapes():
-            load = with_fields(self.space.base, shape)
-            if {each.key for each in _size_problems(load)} == {"recipe.global_batch_size"}:
-                step = load.recipe.micro_batch_size * load.dp
-                nearest[max(1, round(batch / step)) * step] = step
-        return nearest
+        """Returns the error of a space without a valid configuration: the rules that refuse most of it, or, where sizes
+        are left to which only the batch does not go, the nearest batch that goes to all of them."""
+        base, batch = self.space.base, self.space.base.recipe.global_batch_size
+        if (rule := ("global_batch_size", "a multiple of micro_batch_size · dp")) in self.refused:
+            each = base.gpus * min(self.space.only.get("micro_batch_size", (1,)))
+            expected = f"{rule[1]} in some layout of {base.gpus} GPUs, such as {max(1, round(batch / each)) * each}"
+            return InputError([Problem("the space", rule[0], batch, expected)])
+        held = ", ".join(f"{name} = {'/'.join(map(str, values))}" for name, values in self.space.only.items())
+        most = [
+            Problem("the space", key, f"{number:,} combinations", f"{text}{held and f', with {held}'}")
+            for (key, text), number in self.refused.most_common(3)
+            if number
+        ]  # none: no pipeline option has the held values
+        return InputError(
+            most or [Problem("the space", held, "no combination", "a schedule that has all of these together")]
+        )
 
 
 class _Mask:

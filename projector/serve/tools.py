@@ -17,7 +17,8 @@ from projector.serve.worker import Worker
 Word = str | int | float | bool
 _RECIPE = (
     "recipe: fields by Megatron-LM's names or the short ones, such as {'tp': 8, 'pp': 4, 'seq_length': 8192}, and what-ifs "
-    "such as {'gpu.hbm_bytes_per_s': 4e12}; what is left out is chosen and listed as assumed. Seconds, bytes, tokens."
+    "such as {'gpu.hbm_bytes_per_s': 4e12}; of ask tokens, price and budget, too. What is left out is chosen and listed as "
+    "assumed. Seconds, bytes, tokens."
 )
 
 
@@ -44,28 +45,20 @@ def server(seconds: float) -> Any:
             raise InputError([Problem("", **error) for error in answer.document["errors"]])
         return dict(answer.document)
 
-    def ask(
-        model: str,
-        gpu: str,
-        gpus: int | None = None,
-        tokens: float | None = None,
-        price: float | None = None,
-        recipe: dict[str, Word] | None = None,
-    ) -> dict[str, Any]:
-        return document("ask", recipe, model=model, gpu=gpu, gpus=gpus, tokens=tokens, price=price)
+    def question(command: str) -> Any:
+        def told(
+            model: str, gpu: str, gpus: int | None = None, recipe: dict[str, Word] | None = None
+        ) -> dict[str, Any]:
+            return document(command, recipe, model=model, gpu=gpu, gpus=gpus)
 
-    def performance(model: str, gpu: str, gpus: int, recipe: dict[str, Word] | None = None) -> dict[str, Any]:
-        return document("performance", recipe, model=model, gpu=gpu, gpus=gpus)
-
-    def memory(model: str, gpu: str, gpus: int, recipe: dict[str, Word] | None = None) -> dict[str, Any]:
-        return document("memory", recipe, model=model, gpu=gpu, gpus=gpus)
+        return told
 
     def search(
         model: str, gpu: str, gpus: int, budget: float = 3.0, top: int = 5, recipe: dict[str, Word] | None = None
     ) -> dict[str, Any]:
         return document("search", recipe, model=model, gpu=gpu, gpus=gpus, budget=budget, top=top)
 
-    def tool(function: Any, description: str) -> Any:
+    def tool(name: str, function: Any, description: object) -> Any:
         @wraps(function)
         def told(**words: Any) -> Any:
             try:
@@ -73,14 +66,15 @@ def server(seconds: float) -> Any:
             except InputError as error:
                 raise ToolError(str(error)) from None
 
-        made = Tool.from_function(told, description=description)
+        made = Tool.from_function(told, name, description=str(description))
         arguments = made.fn_metadata.arg_model  # by itself it leaves out, in silence, arguments that it does not know
         strict = type(arguments)(arguments.__name__, (arguments,), {"model_config": {"extra": "forbid"}})
         made.fn_metadata.arg_model, made.parameters = strict, strict.model_json_schema(by_alias=True)
         return made
 
-    asked = (tool(each, f"{COMMANDS[each.__name__]}. {_RECIPE}") for each in (ask, performance, memory, search))
-    return MCPServer("projector", tools=[*asked, *(tool(each, str(each.__doc__)) for each in (score, names))])
+    functions = {**{name: question(name) for name in ("ask", "performance", "memory")}, "search": search}
+    made = [tool(name, function, f"{COMMANDS[name]}. {_RECIPE}") for name, function in functions.items()]
+    return MCPServer("projector", tools=[*made, *(tool(each.__name__, each, each.__doc__) for each in (score, names))])
 
 
 def score(log: str, config: str | None = None, gpu: str | None = None, gpus: int | None = None) -> dict[str, Any]:

@@ -174,6 +174,8 @@ _CORE = (
     Rule("recipe.optimizer_cpu_offload", lambda m, r, w: r.optimizer_cpu_offload
          and not (r.use_precision_aware_optimizer and r.data_parallel_sharding in _SHARDED),
          "use_precision_aware_optimizer and a sharded optimizer"),
+    Rule("recipe.optimizer", lambda m, r, w: r.optimizer in ("muon", "dist_muon", "lion")
+         and r.data_parallel_sharding in _SHARDED[1:], "adam or sgd where gradients and weights are shared out (FSDP)"),
     Rule("recipe.offload_modules",
          lambda m, r, w: r.offload_modules and (r.cpu_offloading_num_layers or r.recompute_granularity == "full"),
          "neither whole layers on the host nor whole layers recomputed"),

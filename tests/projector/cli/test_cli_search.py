@@ -121,13 +121,28 @@ def test_an_answer_is_25_lines_with_the_verdict_first(monkeypatch) -> None:
 
 
 FILE = ("--config", MIXTRAL, "--gpu", "mi355x", "--gpus", "64")
+ADAPTED = (
+    "--model",
+    "llama3_8b",
+    "--gpu",
+    "rtx_4090",
+    "--gpus",
+    "1",
+    "--seq",
+    "2k",
+    "--lora-quant-type",
+    "nf4",
+    "--lora-r",
+    "16",
+)
 
 
-@pytest.mark.parametrize("words", [*tabled("workloads", "questions"), FILE])
+@pytest.mark.parametrize("words", [*tabled("workloads", "questions"), FILE, ADAPTED])
 def test_the_command_projects_the_same(words: tuple[str, ...]) -> None:
     (answer,) = answered(*words, "--budget", "0")
     program, *command = answer["start"]
     assert program == "projector"
+    assert {word for word in command if word.startswith("--lora")} == {word for word in words if "--lora" in word}
     made = document(*command)
     assert made["projections"]["simulate"]["step_seconds"] == answer["step_seconds"]
     assert made["projections"]["simulate"]["expected"]["middle"] == pytest.approx(answer["expected"]["middle"])

@@ -242,6 +242,12 @@ def test_a_figure_is_what_is_stated_and_nothing_else_changes(key: str) -> None:
     assert made.gpu.name == base.gpu.name  # its kernels and what was measured on it count on
 
 
+def test_what_is_stated_as_it_is_changes_nothing() -> None:
+    base = catalogue.cluster("h100")
+    same = {"cluster.inter.bandwidth_gbs": base.inter.bandwidth / 1e9, "cluster.gpus_per_node": base.gpus_per_node}
+    assert replace(what_if.changed(base, same, "--set"), sources=base.sources) == base
+
+
 @pytest.mark.parametrize(("stated", "expected"), tabled("refusals", "what_if"))
 def test_mistakes_name_the_key(stated: dict[str, object], expected: str) -> None:
     with pytest.raises(InputError, match=expected):
