@@ -69,7 +69,9 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     ``recompute`` holds what is replayed *if* the recipe recomputes this layer (which layers it does is the schedule's
     matter). Raises :class:`Unsupported` for an architecture part no operator lowers.
     """
-    seen = _within_kind(kind, resolved if quantised else _in_bf16(resolved))
+    work = resolved.workload
+    wide = evolve(resolved, workload=evolve(work, recipe=evolve(work.recipe, precision="bf16")))
+    seen = _within_kind(kind, resolved if quantised else wide)
     view = local(seen)
     parts = frozen(_layer_parts(kind, view), view, forward_only=kind.tower is not None)
     before, after = frozen(before_stack(kind, view), view, forward_only=kind.tower is not None), after_stack(kind, view)
@@ -175,11 +177,6 @@ def _within_kind(kind: LayerKind, resolved: Resolved) -> Resolved:
         recipe = kind.tower.seen(work.recipe)
         return evolve(resolved, workload=evolve(work, model=model, recipe=recipe))
     return resolved if model is work.model else evolve(resolved, workload=evolve(work, model=model))
-
-
-def _in_bf16(resolved: Resolved) -> Resolved:
-    work = resolved.workload
-    return evolve(resolved, workload=evolve(work, recipe=evolve(work.recipe, precision="bf16")))
 
 
 @cached_on(1)
