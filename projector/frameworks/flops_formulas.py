@@ -32,32 +32,25 @@ def _hardware_2021(w: Workload) -> float:
     return factor * passes * L * h**2 * (1 + w.recipe.seq_length / (6 * h) + w.padded_vocab_size / (16 * L * h))
 
 
-def _megatron_2023_11(w: Workload) -> float:
-    """Megatron-LM@2748e7c7d4 (core 0.5): f = 4h, no gate, q = h; full attention."""
-    m = w.model
-    L, h, groups = m.num_layers, m.hidden_size, m.num_query_groups / m.num_attention_heads
-    return 60 * L * h**2 * (1 + groups / 5 + w.recipe.seq_length / (5 * h) + w.padded_vocab_size / (10 * L * h))
+def _megatron_early(w: Workload, apart: bool) -> float:
+    """12·L·h²·((1 + g/n + S/h)·q/h + MLP + V/2Lh) with full attention, real f, grouped heads and experts per token.
 
-
-def _megatron_2024_03(w: Workload) -> float:
-    """Megatron-LM@e116d81ed7 (core 0.6): real f, grouped heads, experts per token, gate; full attention."""
-    m = w.model
-    L, h, groups = m.num_layers, m.hidden_size, m.num_query_groups / m.num_attention_heads
-    mlp = _topk(m) * m.ffn_hidden_size / h * _gate(m) / 2
-    return 12 * L * h**2 * (1 + mlp + groups + w.recipe.seq_length / h + w.padded_vocab_size / (2 * L * h))
-
-
-def _megatron_2024_04(w: Workload) -> float:
-    """Megatron-LM@2bfe9beaae (core 0.7 to 0.11): head width apart from h; every layer MoE with ``ffn_hidden_size``.
-
-    The shared experts that 0.10 and 0.11 add are included (models with them did not run on earlier releases).
+    Megatron-LM@e116d81ed7 (core 0.6): q = h. @2bfe9beaae (core 0.7 to 0.11): head width ``apart`` from h; every layer MoE
+    with ``ffn_hidden_size``; the shared experts that 0.10 and 0.11 add are included (models with them did not run on earlier
+    releases).
     """
     m = w.model
     L, h, groups = m.num_layers, m.hidden_size, m.num_query_groups / m.num_attention_heads
-    query = m.num_attention_heads * m.kv_channels / h
-    shared = m.moe.moe_shared_expert_intermediate_size / h * 1.5 if m.moe else 0.0
+    query = m.num_attention_heads * m.kv_channels / h if apart else 1.0
+    shared = m.moe.moe_shared_expert_intermediate_size / h * 1.5 if m.moe and apart else 0.0
     mlp = _topk(m) * m.ffn_hidden_size / h * _gate(m) / 2 + shared
     return 12 * L * h**2 * ((1 + groups + w.recipe.seq_length / h) * query + mlp + w.padded_vocab_size / (2 * L * h))
+
+
+def _megatron_2023_11(w: Workload) -> float:
+    """Megatron-LM@2748e7c7d4 (core 0.5): f = 4h, no gate, no experts."""
+    m = replace(w.model, ffn_hidden_size=4 * w.model.hidden_size, gated_linear_unit=False, moe=None)
+    return _megatron_early(replace(w, model=m), False)
 
 
 def _megatron_2025_03(w: Workload) -> float:
@@ -98,19 +91,11 @@ def _megatron_2026_05(w: Workload) -> float:
     return counted / w.recipe.seq_length
 
 
-def _bridge_2025_09(w: Workload) -> float:
-    """NVIDIA-NeMo/Megatron-Bridge@v0.4.0 training/utils/flop_utils.py: every layer attends to all, and a gate counts with
-    SiLU alone (``activation_func == F.silu``)."""
-    return _bridge(w, float(w.recipe.seq_length))
-
-
-def _bridge_2026_04(w: Workload) -> float:
-    """NVIDIA-NeMo/Megatron-Bridge@14a29340 (since eaddead3f, 2026-03-31): a windowed layer counts W/2 keys a token, where
-    full attention counts S/2. baa0259bd (2026-05-28) made both windows and gates exact (``megatron-2025-04``)."""
-    return _bridge(w, None)
-
-
 def _bridge(w: Workload, context: float | None) -> float:
+    """NVIDIA-NeMo/Megatron-Bridge training/utils/flop_utils.py: a gate counts with SiLU alone (``activation_func ==
+    F.silu``). v0.4.0: every layer attends to all ``context``; @14a29340 (since eaddead3f, 2026-03-31): a windowed layer
+    counts W/2 keys a token, where full attention counts S/2. baa0259bd (2026-05-28) made both exact
+    (``megatron-2025-04``)."""
     m, S = w.model, w.recipe.seq_length
     if not m.uniform:
         return _megatron_2025_04(w)
@@ -134,23 +119,9 @@ def _nemo(w: Workload) -> float:
     return 6 * (_mlp(m) + m.num_layers * (h**2 * (2 + 2 * groups) + h * S) + h * m.vocab_size)
 
 
-def _torchtitan(w: Workload) -> float:
-    """pytorch/torchtitan@5a090f21e models/utils.py: 6·(P − embedding) + 6·L·n·(d_qk + d_v)·S, no causal half."""
-    m = w.model
-    heads = m.num_attention_heads * (m.head_dim_qk + m.head_dim_v)
-    return 6 * _active_without_embedding(m) + 6 * m.num_layers * heads * w.recipe.seq_length
-
-
-def _torchtitan_2024(w: Workload) -> float:
-    """pytorch/torchtitan before 5a090f21e (2025-10): the attention term is 12·L·h·S whatever the head width."""
-    m = w.model
-    return 6 * _active_without_embedding(m) + 12 * m.num_layers * m.hidden_size * w.recipe.seq_length
-
-
-def _llm_foundry(w: Workload) -> float:
-    """mosaicml/llm-foundry scripts/train/benchmarking: 3·(2·P + 4·L·h·S), full attention, tied weights once."""
-    m = w.model
-    return 3 * (2 * count(m).active + 4 * m.num_layers * m.hidden_size * w.recipe.seq_length)
+def _with_scores(parameters: float, m: Model, width: float, S: int) -> float:
+    """6·P + 12·L·``width``·S: full attention of heads of that width together."""
+    return 6 * parameters + 12 * m.num_layers * width * S
 
 
 def _deepspeed(w: Workload) -> float:
@@ -169,13 +140,6 @@ def _maxtext(w: Workload) -> float:
     m, S = w.model, w.recipe.seq_length
     router = m.hidden_size * m.moe.num_experts * sum(m.moe.moe_layer_freq) if m.moe else 0
     return 6 * (_mlp(m) + _attention(m, S, 0, norms=False) + router + m.hidden_size * m.vocab_size)
-
-
-def _palm(w: Workload) -> float:
-    """PaLM appendix B (arXiv:2204.02311): 6·P + 12·L·q·S."""
-    m = w.model
-    heads = m.num_attention_heads * (m.head_dim_qk + m.head_dim_v) / 2
-    return 6 * count(m).active + 12 * m.num_layers * heads * w.recipe.seq_length
 
 
 def _internevo(w: Workload) -> float:
@@ -200,11 +164,6 @@ def _paddlenlp(w: Workload) -> float:
     layer = 4 * h**2 + scores + 3 * h * f + f
     again = {"full": layer, "selective": scores}.get(w.recipe.recompute_granularity or "", 0)
     return 2 * (m.num_layers * (3 * layer + again) + 3 * h * m.vocab_size) * 1e12 / 2**40
-
-
-def _six_p(w: Workload) -> float:
-    """6·P: weights only."""
-    return 6.0 * count(w.model).active
 
 
 def _topk(m: Model) -> float:
@@ -339,7 +298,7 @@ def _mla_weights(m: Model, norms: bool) -> float:
 
 
 def _mla_scores(m: Model) -> float:
-    assert m.mla is not None
+    """Returns half the width of all heads, queries' and values' together."""
     return m.num_attention_heads * (m.head_dim_qk + m.head_dim_v) / 2
 
 
@@ -353,22 +312,29 @@ FORMULAS: Mapping[str, Callable[[Workload], float]] = MappingProxyType(
     {
         "hardware-2021": _hardware_2021,
         "megatron-2023-11": _megatron_2023_11,
-        "megatron-2024-03": _megatron_2024_03,
-        "megatron-2024-04": _megatron_2024_04,
+        "megatron-2024-03": lambda w: _megatron_early(w, False),
+        "megatron-2024-04": lambda w: _megatron_early(w, True),
         "megatron-2025-03": _megatron_2025_03,
         "megatron-2025-04": _megatron_2025_04,
         "megatron-2026-05": _megatron_2026_05,
-        "megatron-bridge-2025-09": _bridge_2025_09,
-        "megatron-bridge-2026-04": _bridge_2026_04,
+        "megatron-bridge-2025-09": lambda w: _bridge(w, float(w.recipe.seq_length)),
+        "megatron-bridge-2026-04": lambda w: _bridge(w, None),
         "nemo": _nemo,
-        "torchtitan-2024": _torchtitan_2024,
-        "torchtitan": _torchtitan,
-        "llm-foundry": _llm_foundry,
+        # pytorch/torchtitan before and since 5a090f21e (2025-10), models/utils.py: h or n·(d_qk + d_v)/2 as the width
+        "torchtitan-2024": lambda w: _with_scores(
+            _active_without_embedding(w.model), w.model, w.model.hidden_size, w.recipe.seq_length
+        ),
+        "torchtitan": lambda w: _with_scores(
+            _active_without_embedding(w.model), w.model, _mla_scores(w.model), w.recipe.seq_length
+        ),
+        # mosaicml/llm-foundry scripts/train/benchmarking: tied weights once
+        "llm-foundry": lambda w: _with_scores(count(w.model).active, w.model, w.model.hidden_size, w.recipe.seq_length),
         "deepspeed": _deepspeed,
         "internevo": _internevo,
         "maxtext": _maxtext,
         "paddlenlp": _paddlenlp,
-        "palm": _palm,
-        "6p": _six_p,
+        # PaLM appendix B (arXiv:2204.02311)
+        "palm": lambda w: _with_scores(count(w.model).active, w.model, _mla_scores(w.model), w.recipe.seq_length),
+        "6p": lambda w: 6.0 * count(w.model).active,  # weights only
     }
 )

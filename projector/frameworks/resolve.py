@@ -98,7 +98,7 @@ def _one(execution: Execution) -> Execution:
 
 
 def _traits(workload: Workload, vendor: str, arch: str, host: str) -> dict[str, Any]:
-    model = workload.model
+    model, narrow = workload.model, workload.recipe.quantised
     return {
         "vendor": vendor,
         "gpu_arch": arch,
@@ -109,15 +109,10 @@ def _traits(workload: Workload, vendor: str, arch: str, host: str) -> dict[str, 
         "compressed": model.compressed is not None,
         "alibi": model.position_embedding_type == "alibi",
         "precision": workload.recipe.precision,
-        "transformer_impl": workload.recipe.transformer_impl or _narrow(workload.recipe),
+        # the modules that 8- and 4-bit products need (Megatron-LM megatron/training/arguments.py, validate_args)
+        "transformer_impl": workload.recipe.transformer_impl or ("transformer_engine" if narrow else None),
         "adapters": workload.recipe.lora is not None,
     }
-
-
-def _narrow(recipe: Recipe) -> str | None:
-    """Returns the modules that 8- and 4-bit products need (Megatron-LM megatron/training/arguments.py,
-    ``validate_args``)."""
-    return "transformer_engine" if recipe.quantised else None
 
 
 def _choose(framework: Framework, traits: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:

@@ -37,12 +37,13 @@ def attention(mixer: CompressedAttention, view: LayerView) -> tuple[Module, ...]
     boundary = _boundary_tokens(sizes, ratio, view)
     if boundary > view.tokens:
         raise Unsupported(f"compressed attention on {cp} ranks: each has fewer than {sizes.boundary(ratio)} tokens")
-    seen = 1 - 1 / (2 * cp)
+    seen, whole = 1 - 1 / (2 * cp), replace(view, tokens=view.tokens + boundary)
     return (
         norm("input_norm", view, tags=ATTN | {"attn_norm"}),
         *_query(sizes, d, view),
         *_boundary(boundary, view),
-        *_shared_head(d, replace(view, tokens=view.tokens + boundary)),
+        linear(Linear("kv", (d,), view.hidden, whole.tokens, reads="input_norm.out"), whole, ATTN | {"qkv_linear"}),
+        norm("kv_norm", whole, d, whole.tokens, branch=False, reads="kv.out", tags=ATTN),
         *(compressor("compressor", ratio, d, view) if ratio else ()),
         *(indexer(sizes.indexer, ratio, sizes.q_lora_rank, view, compressor, seen) if ratio == sizes.chosen else ()),
         *_gathered_entries(sizes, ratio, d, view),
@@ -119,14 +120,6 @@ def _rotation(name: str, rotated: int, width: int, view: LayerView) -> Module:
         joined = Stream(f"{name}.cat", "copy", tensor, tensor)
         forward, backward = (*forward, joined), (joined, *backward)
     return Module(name, forward=forward, backward_input=backward, tags=ATTN)
-
-
-def _shared_head(d: int, view: LayerView) -> tuple[Module, ...]:
-    spec = Linear("kv", (d,), view.hidden, view.tokens, reads="input_norm.out")
-    return (
-        linear(spec, view, ATTN | {"qkv_linear"}),
-        norm("kv_norm", view, d, view.tokens, branch=False, reads="kv.out", tags=ATTN),
-    )
 
 
 def compressor(name: str, ratio: int, d: int, view: LayerView) -> tuple[Module, ...]:

@@ -33,10 +33,6 @@ _UNFUSED_ROPE_LAUNCHES, _UNFUSED_ROPE_BYTES, _STRIDED_ROPE_BYTES = parameter(
 )
 
 
-def uses_rotary(view: LayerView) -> bool:
-    return view.model.position_embedding_type in ("rope", "yarn", "mrope")
-
-
 def applies(model: Model) -> bool:
     return model.mla is None
 
@@ -67,18 +63,22 @@ def attention(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     proj = projected("attn_gate.out" if gate else "core_attn.out", query, view, bias)
     heads = Heads(view.heads, view.kv_heads, d, d, window=kind.window)
     core = core_attention(heads, view, ATTN | {"core_attn", "context"})
+    # products of keys and values that no layer uses, but that are trained along: Gemma 3n's layers hold them
+    # (huggingface/transformers@00aa0f5d models/gemma3n/modeling_gemma3n.py, Gemma3nTextAttention)
+    weight = Weight("unused_kv", 2 * key, view.hidden, role="linear", split="rows")
+    unused = [Module("unused_kv", weights=(weight,))] * bool(view.model.num_kv_shared_layers)
     return (
         norm("input_norm", view, tags=ATTN | {"attn_norm"}),
         *(
             _projections(qkv, query, key, view)
             if not reuses
-            else (linear(qkv, view, QKV), *_unused_kv(key, view), _received_kv(key, view))
+            else (linear(qkv, view, QKV), *unused, _received_kv(key, view))
         ),
         *_qk_norm(query, rotated_keys, view),
         *rope(query + rotated_keys, view, ATTN | {"qkv_proj"}),
         _without_shared_kv(core, view) if reuses else core,
         *_relative_positions(view),
-        *_sinks(view),
+        *[Module("sinks", weights=(Weight("sinks", view.heads, split="rows"),))] * view.model.attention_sinks,
         *((gated(query, view, "attn_gate"),) if gate else ()),
         linear(proj, view, ATTN | {"attn_proj", "out_proj"}),
         *sandwich("post_attn_norm", view, ATTN, "proj.out"),
@@ -172,12 +172,6 @@ def gated(width: int, view: LayerView, gate: str, *, keeps: bool = False) -> Mod
     )
 
 
-def _sinks(view: LayerView) -> tuple[Module, ...]:
-    """Returns the weight of a learned logit of every head; nothing for models without."""
-    weight = Weight("sinks", view.heads, split="rows")
-    return (Module("sinks", weights=(weight,)),) if view.model.attention_sinks else ()
-
-
 def _split(query: int, key: int, view: LayerView) -> Module:
     """Splits Q, K, V, views of one tensor: Q of grouped heads must be copied; backward joins the three gradients."""
     if not view.execution.fusion.qkv or view.compiled:
@@ -205,7 +199,7 @@ def _qk_norm(query: int, key: int, view: LayerView) -> tuple[Module, ...]:
 
 def rope(elements: int, view: LayerView, tags: frozenset[str]) -> tuple[Module, ...]:
     """Returns the rotary embedding of queries and keys, together ``elements`` a token; nothing for models without."""
-    if not uses_rotary(view):
+    if view.model.position_embedding_type not in ("rope", "yarn", "mrope"):
         return ()
     forward, backward = rotary("rope", elements * view.tokens, view)
     return (Module("rope", forward=forward, backward_input=backward, tags=tags),)
@@ -255,12 +249,3 @@ def _without_shared_kv(core: Module, view: LayerView) -> Module:
         return core
     shared = ("k", "v") if view.model.num_kv_shared_layers else ("v",)
     return replace(core, saves=tuple(saved for saved in core.saves if saved.tensor not in shared))
-
-
-def _unused_kv(key: int, view: LayerView) -> tuple[Module, ...]:
-    """Returns products of keys and values that no layer uses, but that are trained along: Gemma 3n's layers hold them
-    (huggingface/transformers@00aa0f5d models/gemma3n/modeling_gemma3n.py, ``Gemma3nTextAttention``)."""
-    if not view.model.num_kv_shared_layers:
-        return ()
-    weight = Weight("unused_kv", 2 * key, view.hidden, role="linear", split="rows")
-    return (Module("unused_kv", weights=(weight,)),)

@@ -39,6 +39,8 @@ def attention(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
     assert mla is not None
     heads = Heads(view.heads, view.heads, mla.qk_head_dim + mla.qk_pos_emb_head_dim, mla.v_head_dim, window=kind.window)
     gate = view.heads * mla.v_head_dim if mla.mla_use_output_gate else 0
+    makes = (("attn_gate.in", gate),)
+    gating = Linear("attn_gate_proj", (gate,), view.hidden, view.tokens, "column", reads="input_norm.out", makes=makes)
     reads = "attn_gate.out" if gate else "core_attn.out"
     proj = projected(reads, view.heads * mla.v_head_dim, view, view.model.add_bias_linear)
     if view.model.indexer is not None:
@@ -49,22 +51,13 @@ def attention(kind: LayerKind, view: LayerView) -> tuple[Module, ...]:
         *queries(mla.q_lora_rank, heads.heads * heads.qk, view),
         *_key_value(mla, view),
         _rope(mla, view),
-        *_gate_projection(mla, view),
+        *((linear(gating, view, ATTN),) if gate else ()),
         core_attention(heads, view, ATTN | {"core_attn", "context"}),
         *((gated(gate, view, "attn_gate.in", keeps=True),) if gate else ()),
         linear(proj, view, ATTN | {"attn_proj", "out_proj"}),
         *sandwich("post_attn_norm", view, ATTN, "proj.out"),
         residual("attn_residual", view, ATTN, "pre_mlp_norm.in"),
     )
-
-
-def _gate_projection(mla: MLA, view: LayerView) -> tuple[Module, ...]:
-    if not mla.mla_use_output_gate:
-        return ()
-    width = view.heads * mla.v_head_dim
-    makes = (("attn_gate.in", width),)
-    spec = Linear("attn_gate_proj", (width,), view.hidden, view.tokens, "column", reads="input_norm.out", makes=makes)
-    return (linear(spec, view, ATTN),)
 
 
 def _key_value(mla: MLA, view: LayerView) -> tuple[Module, ...]:

@@ -20,14 +20,10 @@ ENCODED = "encoder.out"
 CROSS = frozenset({"attn", "cross_attn"})
 
 
-def encoder_length(view: LayerView) -> int:
-    """Returns the tokens of a sample in the encoder: as many as in the decoder unless the recipe states them."""
-    return view.recipe.encoder_seq_length or view.recipe.seq_length
-
-
 def cross_attention(view: LayerView) -> tuple[Module, ...]:
     """Returns the modules of cross-attention, from its norm to the residual addition."""
-    d, length = view.model.kv_channels, encoder_length(view)
+    # a sample has as many tokens in the encoder as in the decoder unless the recipe states them
+    d, length = view.model.kv_channels, view.recipe.encoder_seq_length or view.recipe.seq_length
     query, key, tokens = view.heads * d, view.kv_heads * d, view.batch * length
     encoder_view = replace(view, tokens=tokens, shard_tokens=-(-tokens // view.tp) if view.sp else tokens)
     bias = view.model.add_bias_linear or view.model.add_qkv_bias

@@ -81,6 +81,12 @@ def cross_entropy(view: LayerView) -> Module:
     elif view.tp > 1:
         gather = (Collective("loss.gather", "all_gather", "tp", _low(view)),)
     vector = 4.0 * view.tokens
+    again = Gemm("output.again", view.tokens, view.vocab, view.hidden, dtype=view.dtype, out_bytes=view.act)
+    saved, in_forward, in_backward = _held(view)
+    # torch's fp32 loss in eager mode: the block of the 2-byte logits is free once they are cast (or kept by the model's
+    # output): the labels' gradient takes the block of the fp32 copy, the log-softmax's needs a new one, and the next of two
+    # bytes comes after both
+    stranded = _low(view) if _law(view) == "fp32" else 0.0
     return Module(
         "loss",
         forward=(
@@ -91,10 +97,10 @@ def cross_entropy(view: LayerView) -> Module:
             Stream("loss.mask", "loss", 3 * vector, 2 * vector, launches=4),
             *[stream("loss.metric", "loss", logits, _METRIC)] * view.execution.fusion.loss_metrics,
         ),
-        backward_input=(*_recomputed_logits(chosen, view), stream("loss.bwd", "loss", logits, passes.backward)),
-        saves=(Saved("loss.logits", _saved_bytes(view)),),
-        forward_transient=Transient("loss_forward", _forward_transient(view)),
-        backward_transient=Transient("loss_backward", _backward_transient(view), stranded=_stranded_bytes(view)),
+        backward_input=(*[again] * (chosen == "linear"), stream("loss.bwd", "loss", logits, passes.backward)),
+        saves=(Saved("loss.logits", saved),),
+        forward_transient=Transient("loss_forward", in_forward),
+        backward_transient=Transient("loss_backward", in_backward, stranded=stranded),
         tags=frozenset({"head"}),
     )
 
@@ -151,12 +157,6 @@ def _law(view: LayerView) -> str:
     return "fp32 split" if chosen == "fp32" and _split(view) > 1 else chosen
 
 
-def _bytes(view: LayerView, place: int) -> float:
-    """Returns the bytes of the logits at a ``place`` of :data:`_BYTES`."""
-    low, own = _BYTES.get(_law(view), _BYTES["unfused"])[place]
-    return low * _low(view) + own * view.tokens * _vocab(view)
-
-
 # Bytes of a logit that are saved for the backward, that live beside those in the forward, and in the backward: multiples
 # of an activation's, and further ones.
 #
@@ -199,57 +199,37 @@ _BYTES = parameter(
 )
 
 
-def _saved_bytes(view: LayerView) -> float:
-    """Returns the bytes saved for the backward of the loss. Where logits never exist as a whole, and are made again
-    (``linear``): largest value and sum of every token; where gradients are made in the forward: those of the output layer's
-    input (``chunk_gradients``) and weight (``liger``: linkedin/Liger-Kernel@ead96b61 ops/fused_linear_cross_entropy.py)."""
-    chosen = _chosen(view)
+def _held(view: LayerView) -> tuple[float, float, float]:
+    """Returns the bytes that the loss saves for its backward, and those beside them in the forward and in the backward.
+    Where logits never exist as a whole, and are made again (``linear``), largest value and sum of every token are saved;
+    where gradients are made in the forward, those of the output layer's input and, for ``liger``, weight, in its own type
+    (linkedin/Liger-Kernel@ead96b61 ops/fused_linear_cross_entropy.py), beside the logits of a chunk, one of the weight and
+    the sum of those in fp32."""
+    chosen, gradients = _chosen(view), (view.act + 4.0) * _gradient(view)
     if chosen == "linear":
-        return 8.0 * view.tokens
-    if chosen == "chunk_gradients":
-        return view.hidden_bytes
+        return 8.0 * view.tokens, 0.0, 0.0
     if chosen == "liger":
-        return view.hidden_bytes + most(view.act, view.cast_weight_bytes) * _gradient(view)  # in the weight's own type
-    return _bytes(view, 0)
-
-
-def _forward_transient(view: LayerView) -> float:
-    """Returns the bytes beside the saved ones in the forward; where gradients are made there, one of the weight and the sum
-    of those, and of the input's in fp32."""
-    chosen = _chosen(view)
-    if chosen == "linear":
-        return 0.0
-    if chosen == "liger":  # logits of a chunk, and the product that is added to the weight's gradient, once in fp32
-        return view.act * _chunk_tokens(view) * view.vocab + (view.act + 4.0) * _gradient(view)
-    if chosen == "chunk_gradients":
-        return _bytes(view, 1) + 4.0 * view.tokens * view.hidden + (view.act + 4.0) * _gradient(view)
-    return _vector_bytes(view) if _law(view) in ("te", "fp32 compiled") else _bytes(view, 1)
-
-
-def _backward_transient(view: LayerView) -> float:
-    """Returns the bytes in the backward beside the saved ones."""
-    chosen = _chosen(view)
-    if chosen in ("linear", "liger", "te"):
-        return _vector_bytes(view) if chosen == "te" else 0.0
-    return _bytes(view, 2)
-
-
-def _stranded_bytes(view: LayerView) -> float:
-    """Returns the block of the 2-byte logits, free once they are cast (or kept by the model's output): the labels' gradient
-    takes the block of the fp32 copy, the log-softmax's needs a new one, and the next of two bytes comes after both."""
-    return _low(view) if _law(view) == "fp32" else 0.0
+        weight = most(view.act, view.cast_weight_bytes) * _gradient(view)
+        return view.hidden_bytes + weight, view.act * _chunk_tokens(view) * view.vocab + gradients, 0.0
+    law = _BYTES.get(_law(view), _BYTES["unfused"])
+    saved, forward, backward = (low * _low(view) + own * view.tokens * _vocab(view) for low, own in law)
+    if chosen == "chunk_gradients":  # the sum of the input's gradients is in fp32, too
+        return view.hidden_bytes, forward + 4.0 * view.tokens * view.hidden + gradients, 0.0
+    if _law(view) in ("te", "fp32 compiled"):
+        forward = _vector_bytes(view)
+    return saved, forward, _vector_bytes(view) if chosen == "te" else backward
 
 
 def projection_backward(view: LayerView) -> Transient:
     """Returns the costliest moment of the output layer's backward: gradient of the logits, of its input and the target
     of its reduce-scatter; what the loss saved is gone."""
     nbytes = view.gathered_bytes + (view.hidden_bytes if view.sp else 0.0)
-    chosen = _chosen(view)
+    chosen, freed = _chosen(view), _held(view)[0]
     if chosen in ("liger", "chunk_gradients"):  # made in the forward
-        return Transient("head_backward", _saved_bytes(view), freed=_saved_bytes(view))
+        return Transient("head_backward", freed, freed=freed)
     if chosen != "linear":
         nbytes += _low(view) / (8 if chosen == "chunks" else 1) + (_vector_bytes(view) if chosen == "te" else 0.0)
-    return Transient("head_backward", nbytes, freed=_saved_bytes(view))
+    return Transient("head_backward", nbytes, freed=freed)
 
 
 def _chunk_tokens(view: LayerView) -> int:
@@ -269,9 +249,3 @@ def _accumulated_gradient(how: str, view: LayerView) -> tuple[Operator, ...]:
     chunks = ceil(view.tokens / _chunk_tokens(view))
     read, write = chunks * (2 * view.act + 4.0) * _gradient(view), chunks * (view.act + 4.0) * _gradient(view)
     return (Stream("loss.accumulate", "loss", read, write, launches=2 * chunks),)
-
-
-def _recomputed_logits(how: str, view: LayerView) -> tuple[Operator, ...]:
-    if how != "linear":
-        return ()
-    return (Gemm("output.again", view.tokens, view.vocab, view.hidden, dtype=view.dtype, out_bytes=view.act),)

@@ -75,7 +75,10 @@ def _scores(sizes: Indexer, ratio: int, seen: float, view: LayerView) -> Module:
         4.0 * view.tokens * least(sizes.index_topk, keys),
         launches=_TOPK_LAUNCHES,
     )
-    unfused = () if view.execution.fusion.indexer else _head_scores(heads, 2 * pairs)
+    # the fp32 scores of every head and pair, masked or not, written and read to sum them
+    nbytes = 4.0 * heads * 2 * pairs
+    summed = (Stream("indexer.heads", "elementwise", nbytes, nbytes, launches=3),)
+    unfused = () if view.execution.fusion.indexer else summed
     backward: tuple[Operator, ...] = ()
     if sizes.trained:  # the divergence from attention's own distribution has gradients of queries and keys
         again = replace(product, name="indexer.scores.bwd", batch=2 * view.batch)
@@ -110,12 +113,6 @@ def target(sizes: Indexer, heads: Heads, view: LayerView) -> tuple[Module, ...]:
     forward = (again, *((shared,) if view.tp > 1 else ()), loss)
     kept = Saved("indexer.target", nbytes)
     return (Module("indexer.target", forward=forward, saves=(kept,), tags=INDEXER),)
-
-
-def _head_scores(heads: int, pairs: float) -> tuple[Stream, ...]:
-    """Writes the fp32 scores of every head and pair, masked or not, and reads them to sum them."""
-    nbytes = 4.0 * heads * pairs
-    return (Stream("indexer.heads", "elementwise", nbytes, nbytes, launches=3),)
 
 
 def _detached(part: Module, trained: bool) -> Module:

@@ -54,6 +54,8 @@ def local(resolved: Resolved) -> LayerView:
     dtype = recipe.precision if recipe.precision in ("fp16", "fp32") else "bf16"
     act = 4.0 if dtype == "fp32" else 2.0
     linear_dtype, scaling, cast_recipe = _precision(recipe)
+    narrow = resolved.execution.tensor_parallel.quantised_gather == "all"
+    narrow = narrow or cast_recipe in ("tensorwise", "current", "delayed")
     return LayerView(
         model=model,
         recipe=recipe,
@@ -71,11 +73,7 @@ def local(resolved: Resolved) -> LayerView:
         linear_dtype=linear_dtype or dtype,
         scaling=scaling,
         cast_recipe=cast_recipe,
-        gathered=_GATHERED_BYTES.get(linear_dtype, act) if _gathers(resolved.execution, cast_recipe) else act,
+        gathered=_GATHERED_BYTES.get(linear_dtype, act) if narrow else act,
         compiled=resolved.execution.fusion.elementwise,
         node_ranks=resolved.node_ranks,
     )
-
-
-def _gathers(execution: Execution, cast_recipe: str) -> bool:
-    return execution.tensor_parallel.quantised_gather == "all" or cast_recipe in ("tensorwise", "current", "delayed")

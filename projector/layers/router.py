@@ -37,7 +37,10 @@ def router(moe: MoE, view: LayerView) -> Module:
     # Transformer Engine runs a product of fp32 operands in TF32 (common/gemm/cublaslt_gemm.cu)
     grad = "tf32" if high else view.dtype
     out = 4.0 if high else view.act
-    backward: list[Operator] = [_balance_backward(moe, view), _scores("router.topk.bwd", moe, view, backward=True)]
+    # the gradient of the balancing loss for the scores, added to that of the routing weights
+    matrix, launches = 4.0 * experts * rows, most(3, _launches(_BALANCE, view) // 2)
+    balanced = Stream("router.balance.bwd", "router", 2 * matrix, matrix, launches=launches)
+    backward: list[Operator] = [balanced, _scores("router.topk.bwd", moe, view, backward=True)]
     backward.append(Gemm("router.dgrad", rows, h, experts, dtype=grad, layout="NN", out_bytes=out))
     if high:
         # gradient of the input cast down (4+2 bytes), saved input and weight cast up (2+4), weight gradient down
@@ -94,10 +97,3 @@ def _balance(moe: MoE, view: LayerView) -> tuple[Operator, ...]:
     if group:
         ops.append(Collective("router.counts_ar", "all_reduce", group, 4.0 * moe.scored))
     return tuple(ops)
-
-
-def _balance_backward(moe: MoE, view: LayerView) -> Stream:
-    """Returns the gradient of the balancing loss for the scores, added to that of the routing weights."""
-    matrix = 4.0 * moe.scored * view.shard_tokens
-    launches = most(3, _launches(_BALANCE, view) // 2)
-    return Stream("router.balance.bwd", "router", 2 * matrix, matrix, launches=launches)

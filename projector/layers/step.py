@@ -22,13 +22,6 @@ _CHUNK = parameter(
 )
 
 
-def _weight_bytes(resolved: Resolved) -> tuple[float, float]:
-    """Returns bytes of one weight that Adam reads and writes, and of the model's copy (0: no pass of its own)."""
-    sharing = resolved.execution.data_parallel
-    main, halved = sharing.main_weight(resolved.workload.recipe)
-    return main or sharing.parameter_bytes, sharing.parameter_bytes if main and not halved else 0.0
-
-
 def fraction_on_host(resolved: Resolved) -> float:
     """Returns the share of the optimizer that the host runs."""
     recipe = resolved.workload.recipe
@@ -44,7 +37,10 @@ def optimizer(resolved: Resolved, part: WeightSet) -> tuple[Operator, ...]:
     resident = execution.data_parallel.resident("states", resolved.workload, part.dense, part.expert)
     launches = whole(resident // _CHUNK) + 1
     grad = resolved.execution.data_parallel.optimizer_grad_bytes
-    main, cast = _weight_bytes(resolved)
+    # bytes of one weight that Adam reads and writes, and of the model's copy (0: no pass of its own)
+    own, halved = execution.data_parallel.main_weight(recipe)
+    width = execution.data_parallel.parameter_bytes
+    main, cast = own or width, width if own and not halved else 0.0
     on_device = 1.0 - fraction_on_host(resolved)
     ops: list[Operator] = [
         *_accumulated(resolved, part),

@@ -166,7 +166,8 @@ def chunk_memory(
     return ChunkMemory(
         # a combined forward and backward differentiates the old loss before it computes the new one
         # (Megatron-LM core/pipeline_parallel/combined_1f1b.py): its tensors never exist twice
-        saved=kept - (_loss_bytes(ends) if recipe.overlap_moe_expert_parallel_comm else 0.0),
+        saved=kept
+        - bool(recipe.overlap_moe_expert_parallel_comm) * sum(moment.freed for end in ends for moment in end.backward),
         pending=sum(number * layer.pending for segment, number in runs for layer in segment.layers),
         forward=ahead,
         backward=costliest._replace(stranded=most(*pools) - costliest.total),
@@ -176,11 +177,6 @@ def chunk_memory(
 def _forward(block: BlockMemory, kept: float, beside: float) -> Moment:
     own = block.forward
     return Moment(own.name, kept, own.net + beside) if own else Moment("layer_forward", kept, beside)
-
-
-def _loss_bytes(ends: list[BlockMemory]) -> float:
-    """Returns the bytes that the losses saved, which are freed before the output layer is differentiated."""
-    return sum(moment.freed for end in ends for moment in end.backward)
 
 
 def _backward(

@@ -179,7 +179,9 @@ def workspace_bytes(resolved: Resolved, gpu_arch: str, *, moe: bool, head: bool)
     model, recipe, view = workload.model, workload.recipe, local(resolved)
     megatron = resolved.execution.data_parallel.megatron_core
     one = _TE_SMALL if gpu_arch in _TE_SMALL_ARCHS else _TE_LARGE
-    total = _rope_table(resolved)
+    # cached rotation angles of the rank's part of the sequence, fp32 (MLA: cosine and sine)
+    width = 2 * model.mla.qk_pos_emb_head_dim if model.mla else model.kv_channels
+    total = 4.0 * (recipe.seq_length // recipe.cp) * width if "rope" in model.position_embedding_type else 0.0
     if megatron:
         total += one * (1 + (GROUPED_STREAMS if moe else 0))
         total += 3 * one if recipe.tp_comm_overlap and recipe.tp > 1 else 0.0
@@ -192,12 +194,3 @@ def workspace_bytes(resolved: Resolved, gpu_arch: str, *, moe: bool, head: bool)
     if model.mtp_num_layers and head and view.sp:
         total += view.gathered_bytes
     return total
-
-
-def _rope_table(resolved: Resolved) -> float:
-    """Returns the bytes of cached rotation angles of the rank's part of the sequence, fp32 (MLA: cosine and sine)."""
-    model, recipe = resolved.workload.model, resolved.workload.recipe
-    if "rope" not in model.position_embedding_type:
-        return 0.0
-    width = 2 * model.mla.qk_pos_emb_head_dim if model.mla else model.kv_channels
-    return 4.0 * (recipe.seq_length // recipe.cp) * width

@@ -140,7 +140,7 @@ def _rank(rank: int, allocator: Allocator, own: RankHoldings, met: Situations) -
     peak = _peak(own.chunks, met)
     persistent = own.kept.total
     cached = 0.0 if allocator.planned or allocator.states_first else min(kept.step, peak.total)
-    cached += 0.0 if allocator.planned else peak.stranded
+    cached = max(0.0, cached + (0.0 if allocator.planned else peak.stranded))
     if kept.step > peak.total:
         peak = Moment("optimizer_step", 0.0, kept.step)
     if kept.construction > persistent + peak.total:

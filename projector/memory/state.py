@@ -84,7 +84,8 @@ def late_gradients(resolved: Resolved, weights: WeightSet) -> float:
     pipeline, and of several micro-batches, those of the first are there."""
     workload, sharing = resolved.workload, resolved.execution.data_parallel
     recipe = workload.recipe
-    if not sharing.drops_gradients or recipe.pp > 1 or recipe.optimizer_cpu_offload:
+    away = recipe.optimizer_cpu_offload and "gradients" in sharing.taken_along
+    if not sharing.drops_gradients or recipe.pp > 1 or away:
         return 0.0
     trained = weights.only("adapter") if recipe.lora else weights.trained
     own = sharing.resident("gradients", workload, trained.dense, trained.expert) * _per_element(resolved).gradient

@@ -1,8 +1,10 @@
 """Which way memory moves when one size or switch changes."""
 
+import contextlib
 import dataclasses
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, reject
@@ -10,16 +12,19 @@ from hypothesis import strategies as st
 from memory_cases import changed, deepseek_v3, gpu, llama, recipe, resolved, tensors
 
 from projector.errors import InputError, Unsupported
+from projector.frameworks import resolve
 from projector.frameworks.types import Resolved
 from projector.layers import lower
 from projector.layers.lower import layer
 from projector.mechanisms.data_parallel import Gathered
 from projector.memory.chunks import block_memory, chunk_memory
-from projector.memory.plan import plan
+from projector.memory.plan import MemoryPlan, plan
 from projector.workload import zoo
 from projector.workload.composition import compositions
 from projector.workload.lora import LoRA
 from projector.workload.model import decoder
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
 
 GPU = gpu()
 dense_recipes = st.builds(
@@ -75,6 +80,62 @@ def test_sharding_more_never_needs_more_state(case: Resolved) -> None:
     ]
     for less, more in pairwise(state):
         assert all(b <= a * (1 + 1e-12) for a, b in zip(less, more, strict=True))
+
+
+# The same of real profiles: what each makes of its defaults.
+
+_FRAMEWORKS = [
+    "megatron-lm",
+    "primus",
+    "nemo",
+    "torchtitan",
+    "pytorch",
+    "deepspeed",
+    "automodel",
+    "torchtune",
+    "maxtext",
+]
+_SIXTEEN = {"gpus": 16, "global_batch_size": 16, "micro_batch_size": 1, "seq_length": 2048}
+_profiled = st.fixed_dictionaries(
+    {
+        "framework": st.sampled_from(_FRAMEWORKS), "num_layers": st.sampled_from([4, 8]),
+        "name": st.sampled_from(["llama3_8b", "qwen3_30b_a3b", "deepseek_v2_lite", "gemma3_12b", "nemotron_h_8b"]),
+        "tp": st.sampled_from([1, 2]), "cp": st.sampled_from([1, 2]), "pp": st.sampled_from([1, 2]),
+        "sequence_parallel": st.just(True), "torch_compile": st.sampled_from([None, False, True]),
+        "recompute_granularity": st.sampled_from(["none", "full"]), "recompute_method": st.just("uniform"),
+        "data_parallel_sharding": st.sampled_from(["no_shard", "optim", "optim_grads", "optim_grads_params"]),
+        "recompute_num_layers": st.just(1), "optimizer_cpu_offload": st.sampled_from([None, True]),
+    }
+)  # fmt: skip
+
+
+def _planned(how: dict[str, Any], **change: Any) -> MemoryPlan:
+    """The plan on 16 GPUs, each rank with as many micro-batches whatever the layout."""
+    said = {**_SIXTEEN, **how, **change}
+    layout = said["tp"] * said["cp"] * said["pp"]
+    said["global_batch_size"] *= said["micro_batch_size"] / layout
+    fields = {name: said.pop(name) for name in ("framework", "gpus")}
+    model = zoo.load(said.pop("name"), num_layers=said.pop("num_layers"))
+    how_ = Recipe(**said | {"global_batch_size": int(said["global_batch_size"])})
+    return plan(resolve(Workload(model=model, recipe=how_, **fields), "nvidia", "hopper"), GPU)
+
+
+@given(_profiled)
+def test_what_every_profile_makes_of_a_change(how: dict[str, Any]) -> None:
+    try:
+        one = _planned(how)
+    except (InputError, Unsupported):
+        reject()
+    assert all(min(*rank.components.values(), rank.cached) >= 0.0 for rank in one.ranks)
+    larger = [{"micro_batch_size": 2}, {"seq_length": 4096}, {"num_layers": 2 * how["num_layers"]}]
+    for change in (*larger, {"global_batch_size": 32}):
+        for small, large in zip(one.ranks, _planned(how, **change).ranks, strict=True):
+            assert large.allocated >= small.allocated * (1 - 1e-12), change
+            assert large.held >= small.held * (1 - 1e-12), change
+    smaller: list[dict[str, Any]] = [{"tp": 2}, {"cp": 2}, {"recompute_granularity": "full"}]
+    for change in (*smaller, {"optimizer_cpu_offload": True}):
+        with contextlib.suppress(InputError, Unsupported):
+            assert _planned(how, **change).allocated <= one.allocated * (1 + 1e-3), change
 
 
 @given(cases, st.integers(3, 8))
