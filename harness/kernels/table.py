@@ -23,8 +23,7 @@ def default_tables() -> tuple[Path, ...]:
 
 def _inside(path: Path) -> tuple[Path, ...]:
     """Returns the tables of a folder with one folder a GPU; of a file, the file."""
-    files = sorted(path.glob("*/*.csv")) if path.is_dir() else [path]
-    return tuple(file for file in files if not file.name.endswith(".sources.csv"))
+    return tuple(sorted({*path.glob("*/*.csv")} - {*path.glob("*/*.sources.csv")})) if path.is_dir() else (path,)
 
 
 def load(paths: Sequence[Path], gpu: str | None = None) -> Loaded:

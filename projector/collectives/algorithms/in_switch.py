@@ -2,7 +2,9 @@
 
 Each rank pulls its 1/n of the sum from the switch, which reads that part of every rank, and pushes it back by
 multicast: (1 + 1/n) of the buffer leaves and enters every port. The measured 8-, 7- and 6-GPU ratios follow it within
-1 % (stas00/ml-engineering network/README.md: 273, 268 and 261 GB/s of algorithm bandwidth on H200).
+1 % (stas00/ml-engineering network/README.md: 273, 268 and 261 GB/s of algorithm bandwidth on H200). Beyond the eight
+ranks on which shares of links were measured it is the bus bandwidth, 2(n-1)/n of the buffer a second, that stays the same,
+as NCCL takes it to be (NVIDIA/nccl@5067397c2676 src/graph/tuning.cc, ``ratio`` of ``NCCL_ALGO_NVLS``).
 """
 
 from __future__ import annotations
@@ -39,4 +41,5 @@ def _nvls(net: Network) -> float | None:
     """Returns the seconds per byte inside the domain; None where a node has no such switch or too few ranks for it."""
     if not net.cluster.intra.in_switch_reduction or net.fewest < 3:
         return None
-    return (1.0 + 1.0 / net.fewest) / (net.intra * net.constants.share("link.nvls"))
+    volume = max(1.0 + 1.0 / net.fewest, 9.0 / 14.0 * 2.0 * (net.fewest - 1) / net.fewest)  # both 9/8 for eight ranks
+    return volume / (net.intra * net.constants.share("link.nvls"))
