@@ -15,6 +15,7 @@ from projector.intake.shell import text_tools
 from projector.intake.shell.unknown import is_known, listed
 
 SILENT = listed("silent")
+_SLOT = re.compile(r"%%|%[-+ 0#]*\d*(?:\.\d*)?[a-zA-Z]")
 _NUMBER = re.compile(r"-?(?:[1-9]\d*|0+[1-9]?)")
 _UNANSWERED = (ValueError, IndexError, ZeroDivisionError, re.error, SyntaxError, OverflowError, RecursionError)
 
@@ -73,13 +74,13 @@ def _printf(rest: list[str]) -> str | None:
     if not rest:
         return ""
     form, values = _unescaped(rest[0]), rest[1:]
-    slots = re.findall(r"%%|%[-+ 0#]*\d*(?:\.\d+)?[a-zA-Z]", form)
+    slots = re.findall(_SLOT, form)
     count = sum(slot != "%%" for slot in slots)
     text = ""
     while True:
         batch, values = values[:count], values[count:]
         feed = iter([*batch, *[""] * (count - len(batch))])
-        text += re.sub(r"%%|%[-+ 0#]*\d*(?:\.\d+)?[a-zA-Z]", lambda match: _fill(match[0], feed), form)  # noqa: B023
+        text += re.sub(_SLOT, lambda match: _fill(match[0], feed), form)  # noqa: B023
         if not values or not count or len(text) > 100_000:
             return text
 

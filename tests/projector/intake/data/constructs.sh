@@ -177,4 +177,4 @@ set -x; set 1 2; a=$2; set -a; N=8; set +a; bash -c 'torchrun t.py $N $0 $1' x $
 #: functions handed on
 h() { torchrun t.py --n $1; }; export -f h; bash -c 'h 1'; bash -c 'bash -c "h 2"'
 #: counted out
-torchrun t.py $(seq -s, 0 3) $(seq -w 8 10) {x..z} {c..a..2}
+torchrun t.py $(seq -s, 0 3) $(seq -w 8 10) {x..z} {c..a..2} $(printf "%0.s-" 1 2 3)

@@ -112,8 +112,8 @@ srun -N 2 --ntasks-per-node=1 bash -c 'torchrun --nnodes ${SLURM_NNODES:-1} --np
 #SBATCH --gpus-per-node=8
 srun -N 2 --ntasks-per-node=1 bash -c 'torchrun --nnodes $SLURM_NNODES --nproc_per_node $SLURM_GPUS_ON_NODE pretrain_gpt.py @MODEL @TP 4'
 #: watched
-(while true; do nvidia-smi --query-gpu=name --format=csv; sleep 60; done) &
-while true; do read -p 'go? ' a; [ "$a" = y ] && break; done
+(while true; do while true; do nvidia-smi --query-gpu=name --format=csv; done; sleep 60; done) &
+while true; do while true; do read -p 'go? ' a; [ "$a" = y ] && break; done; read b; [ "$b" = z ] && break; done
 @RUN @MODEL @TP 4
 #: bound
 torchrun --nnodes 2 --nproc_per_node 8 --no-python ./bind.sh python3 pretrain_gpt.py @MODEL @TP 4
