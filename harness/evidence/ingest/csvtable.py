@@ -8,7 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import IO
 
@@ -77,8 +77,7 @@ class CsvTable:
         where, keys, width = self.path.name, self.keys, len(self.keys)
         wrong: list[Problem] = []
         with self._rows() as rows:
-            next(rows, None)
-            for index, cells in enumerate(rows):
+            for index, cells in enumerate(islice(rows, 1, None)):
                 if len(cells) > width and any(cell.strip() for cell in cells[width:]):
                     cell_count = f"{len(cells)} cells"
                     wrong.append(Problem(str(self.path), f"row {index + 1}", cell_count, f"{width}, as the header has"))
@@ -95,8 +94,7 @@ class CsvTable:
         seen: set[int] = set()
         wrong: list[Problem] = []
         with self._rows() as rows:
-            next(rows, None)
-            for index, cells in enumerate(rows):
+            for index, cells in enumerate(islice(rows, 1, None)):
                 name = cells[place].strip() if place < len(cells) else ""
                 if not name:
                     continue
