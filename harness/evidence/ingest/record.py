@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.evidence.csvcell import plain
 from harness.evidence.ingest.logs.numbers import finite
@@ -16,6 +16,7 @@ from projector.io.files import read_yaml
 from projector.workload.field_facts import about_of
 from projector.workload.recipe import Recipe
 
+T = TypeVar("T")
 #: Which key each of the usual spellings of a column means.
 _SAID = read_yaml(Path(__file__).with_name("columns.yaml"))
 _WORD = {word: one for one, spelt in _SAID.pop("words").items() for word in spelt.split()}
@@ -210,21 +211,16 @@ class Record:
 
     def integer(self, *keys: str) -> int | None:
         """Reads a whole number; a stated value that is none is refused by name."""
-        value = self.get(*keys)
-        if value is None:
-            return None
-        count = integer(_without_unit(value, keys[0]))
-        if count is None:
-            self._misfit(value, keys, "a whole number")
-        return count
+        return self._read(keys, integer, "a whole number")
 
     def number(self, *keys: str) -> float | None:
+        return self._read(keys, number, "a number")
+
+    def _read(self, keys: Sequence[str], parse: Callable[[object], T | None], what: str) -> T | None:
         value = self.get(*keys)
-        if value is None:
-            return None
-        parsed = number(_without_unit(value, keys[0]))
-        if parsed is None:
-            self._misfit(value, keys, "a number")
+        parsed = None if value is None else parse(_without_unit(value, keys[0]))
+        if parsed is None and value is not None:
+            self._misfit(value, keys, what)
         return parsed
 
     def positive(self, *keys: str) -> float | None:

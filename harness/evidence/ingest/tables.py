@@ -28,8 +28,7 @@ def read_text(path: Path) -> str:
 
 def read_yaml(path: Path) -> object:
     """Parses YAML. Raises :class:`InputError` with line and column of a syntax error."""
-    parsed: object = parse_yaml(read_text(path), str(path))
-    return parsed
+    return parse_yaml(read_text(path), str(path))
 
 
 def read_records(path: Path) -> list[object]:
