@@ -15,13 +15,13 @@ from harness.evidence.ingest import command
 from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.dialects import read_records_of_log
 from harness.evidence.ingest.logs import tprimat
-from harness.evidence.ingest.logs.build import build, state_of, step_doubts, timers_of
+from harness.evidence.ingest.logs.build import build, step_doubts, timers_of
 from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.logs.partial import read_without
 from harness.evidence.ingest.logs.settings import Incomplete
 from harness.evidence.ingest.logs.source import open_source
 from harness.evidence.ingest.report import LogRun
-from harness.evidence.ingest.steady import REASONS, SteadyState
+from harness.evidence.ingest.steady import REASONS, SteadyState, state_of
 from harness.evidence.physics import judge
 from harness.predictors.ours import Ours
 from projector.errors import NO_FILE, InputError, Problem, collecting_into, nearest, raise_all

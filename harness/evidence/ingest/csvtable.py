@@ -8,7 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import IO
 
@@ -77,8 +77,7 @@ class CsvTable:
         where, keys, width = self.path.name, self.keys, len(self.keys)
         wrong: list[Problem] = []
         with self._rows() as rows:
-            next(rows, None)
-            for index, cells in enumerate(rows):
+            for index, cells in enumerate(islice(rows, 1, None)):
                 if len(cells) > width and any(cell.strip() for cell in cells[width:]):
                     cell_count = f"{len(cells)} cells"
                     wrong.append(Problem(str(self.path), f"row {index + 1}", cell_count, f"{width}, as the header has"))
@@ -91,21 +90,15 @@ class CsvTable:
         """Raises :class:`InputError` for ids that a row before has, in one pass that keeps 8 bytes of each."""
         if "id" not in self.keys:
             return
-        place = self.keys.index("id")
-        seen: set[int] = set()
-        wrong: list[Problem] = []
+        raise_all(list(islice(self._repeated_ids(self.keys.index("id"), set()), _MOST_SHOWN)))
+
+    def _repeated_ids(self, place: int, seen: set[int]) -> Iterator[Problem]:
         with self._rows() as rows:
-            next(rows, None)
-            for index, cells in enumerate(rows):
+            for index, cells in enumerate(islice(rows, 1, None), start=1):
                 name = cells[place].strip() if place < len(cells) else ""
-                if not name:
-                    continue
-                if hash(name) in seen:
-                    wrong.append(Problem(str(self.path), f"row {index + 1}: id", name, "an id that no row before has"))
-                    if len(wrong) >= _MOST_SHOWN:
-                        break
+                if name and hash(name) in seen:
+                    yield Problem(str(self.path), f"row {index}: id", name, "an id that no row before has")
                 seen.add(hash(name))
-        raise_all(wrong)
 
     @contextmanager
     def _rows(self) -> Iterator[Iterator[list[str]]]:

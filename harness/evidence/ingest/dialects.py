@@ -17,7 +17,6 @@ from harness.evidence.ingest.logs.build import (
     build,
     evidence,
     run_of,
-    state_of,
     step_doubts,
     steps_words,
     strategy_of,
@@ -28,7 +27,7 @@ from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.logs.settings import Incomplete, OtherTask, overruled
 from harness.evidence.ingest.logs.source import open_source
 from harness.evidence.ingest.report import Converted, LogRun, RowReport
-from harness.evidence.ingest.steady import SteadyState
+from harness.evidence.ingest.steady import SteadyState, state_of
 from projector import frameworks
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue

@@ -24,7 +24,7 @@ from harness.evidence.ingest.settings import plain_key
 from harness.evidence.ingest.throughput import measured
 from harness.evidence.ingest.vocabulary import changes_nothing
 from harness.evidence.physics import judge
-from projector.errors import InputError, Problem, Unsupported
+from projector.errors import InputError, Problem, Unsupported, raise_all
 from projector.frameworks import flops
 from projector.hardware import catalogue
 from projector.intake import nemo_recipes
@@ -260,8 +260,7 @@ def convert(records: Iterable[object], where: str, header_map: ImportMap | None 
         for index, data in enumerate(rows)
         if not isinstance(data, Mapping)
     ]
-    if problems:
-        raise InputError(problems[:_MOST_SHOWN])
+    raise_all(problems[:_MOST_SHOWN])
     parsed = (Record(data, f"{where}[{index}]", known.columns) for index, data in enumerate(rows))  # type: ignore[arg-type]
     return gathered(converted(parsed, known), where)
 
@@ -292,8 +291,7 @@ def gathered(pairs: Iterable[tuple[MeasuredRun, Record]], where: str) -> Convert
             problems.append(Problem(where, record.where.removeprefix(where) + ".id", run.id, expected))
         first.setdefault(run.id, record.where)
         groups.see(run, record)
-    if problems:
-        raise InputError(problems[:_MOST_SHOWN])
+    raise_all(problems[:_MOST_SHOWN])
     runs = tuple(groups.with_switches(run, record) for run, record in rows)
     return Converted(runs=runs, rows=tuple(report_of(run, record) for run, (_, record) in zip(runs, rows, strict=True)))
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.evidence.csvcell import plain
+from harness.evidence.ingest.logs.numbers import finite
 from projector.intake.dialect import words
 from projector.io.files import read_yaml
 from projector.workload.field_facts import about_of
 from projector.workload.recipe import Recipe
 
+T = TypeVar("T")
 #: Which key each of the usual spellings of a column means.
 _SAID = read_yaml(Path(__file__).with_name("columns.yaml"))
 _WORD = {word: one for one, spelt in _SAID.pop("words").items() for word in spelt.split()}
@@ -52,9 +54,8 @@ _LEFT = ("used", "mapped", "assumed", "refused", "doubts", "unread")
 _NESTED = ("args", "config_exports", "env")
 #: A figure with its unit, and perhaps its share of all there is: ``110.95 GiB (60.2%)``.
 _WITH_UNIT = re.compile(r"\s*([\d.,]+)\s*([a-zA-Z][a-zA-Z/]*)\s*(?:\([\d.]+\s?%\)\s*)?")
-_NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
-#: Between thousands: a comma or a blank with three digits behind it. A comma anywhere else may be a decimal one.
-_THOUSANDS_APART = re.compile(r"(?<=\d)[, \u00a0\u202f](?=\d{3}(?!\d))")
+#: Between thousands, as a comma is: with three digits behind it.
+_BLANKS = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")
 _BETWEEN, _HUMP = re.compile(r"[\W_]+"), re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _LISTED = reprlib.Repr()
@@ -71,11 +72,8 @@ def normal(header: str) -> str:
 def number(value: object) -> float | None:
     """Reads a finite number, or a text that is one (``"1,234.5"``); None for anything else. Booleans are not numbers."""
     if isinstance(value, str):
-        text = _THOUSANDS_APART.sub("", value.strip())
-        if not _NUMBER.fullmatch(text):
-            return None
-        value = float(text)
-    elif isinstance(value, bool) or not isinstance(value, (int, float)):
+        value = finite(_BLANKS.sub("", value))
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if abs(value) < _LARGEST else None
 
@@ -128,8 +126,8 @@ def _stated(key: str, text: str) -> tuple[str, str] | None:
 
 
 def _misfit_text(value: object, key: str, what: str) -> str:
-    if isinstance(value, str) and _NUMBER.fullmatch(text := _THOUSANDS_APART.sub("", value.strip())):
-        value = float(text)
+    if isinstance(value, str) and (read := finite(_BLANKS.sub("", value))) is not None:
+        value = read
     large = isinstance(value, (int, float)) and abs(value) >= _LARGEST
     return f"{key} = {shown(value)} is beyond any training" if large else f"{key} is not {what}: {shown(value)}"
 
@@ -213,21 +211,16 @@ class Record:
 
     def integer(self, *keys: str) -> int | None:
         """Reads a whole number; a stated value that is none is refused by name."""
-        value = self.get(*keys)
-        if value is None:
-            return None
-        count = integer(_without_unit(value, keys[0]))
-        if count is None:
-            self._misfit(value, keys, "a whole number")
-        return count
+        return self._read(keys, integer, "a whole number")
 
     def number(self, *keys: str) -> float | None:
+        return self._read(keys, number, "a number")
+
+    def _read(self, keys: Sequence[str], parse: Callable[[object], T | None], what: str) -> T | None:
         value = self.get(*keys)
-        if value is None:
-            return None
-        parsed = number(_without_unit(value, keys[0]))
-        if parsed is None:
-            self._misfit(value, keys, "a number")
+        parsed = None if value is None else parse(_without_unit(value, keys[0]))
+        if parsed is None and value is not None:
+            self._misfit(value, keys, what)
         return parsed
 
     def positive(self, *keys: str) -> float | None:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from harness.evidence.ingest.logs.logged import AFTER_CHECKPOINT, AFTER_EVALUATION, SKIPPED, Logged
 from harness.evidence.medians import LEAST, resampled
 from projector.dataclass import dataclass
 
@@ -89,33 +90,20 @@ def words(cut: Cut) -> str:
     return f"{cut.steps} {cut.reason} (steps {cut.first} to {cut.last})" if cut.steps > 1 else f"1 {cut.reason}"
 
 
-def steady_state(
-    values: Floats,
-    *,
-    iteration: npt.NDArray[np.int64] | None = None,
-    segment: npt.NDArray[Any] | None = None,
-    config: npt.NDArray[Any] | None = None,
-    batch: npt.NDArray[Any] | None = None,
-    skipped: Flags | None = None,
-    saved: Flags | None = None,
-    evaluated: Flags | None = None,
-) -> SteadyState:
-    """Computes the steady state of step times (or of times per token) in log order; all arrays have one entry a step.
-
-    ``segment`` counts the starts of the job, ``config`` its argument dumps; ``batch`` is 0 where not logged. ``saved``,
-    ``evaluated``: the step follows a checkpoint, an evaluation. Raises :class:`ValueError` without steps.
-    """
-    if not len(values):
-        raise ValueError("no steps")
+def state_of(record: Logged) -> SteadyState | None:
+    """Computes the steady state of a record's steps, in units of its basis; None where no step is steady."""
+    if not record.steps or not record.steady:
+        return None
+    values, batch = record.value, record.batch
     reasons = np.zeros(len(values), np.uint8)
-    if config is not None:
-        _mark(reasons, config != config[-1], _CONFIG)
-    if batch is not None and batch.any():
+    _mark(reasons, record.config != record.config[-1], _CONFIG)
+    if batch.any():
         last = batch[np.flatnonzero(batch)[-1]]
         _mark(reasons, (batch != last) & (batch != 0), _BATCH)
-    _mark(reasons, _warm_up_flags(values, segment), _WARM)
-    for flags, reason in ((skipped, _SKIP), (saved, _SAVE), (evaluated, _EVAL)):
-        if flags is not None and (reason == _SKIP or flags.mean() <= _MOST_AFTER):
+    _mark(reasons, _warm_up_flags(values, record.segment), _WARM)
+    for bit, reason in ((SKIPPED, _SKIP), (AFTER_CHECKPOINT, _SAVE), (AFTER_EVALUATION, _EVAL)):
+        flags = (record.flags & bit) > 0
+        if reason == _SKIP or flags.mean() <= _MOST_AFTER:
             _mark(reasons, flags, reason)
     for lifted in (_EVAL, _SAVE, _SKIP, _WARM):
         if (reasons == 0).any():
@@ -125,20 +113,18 @@ def steady_state(
     half = len(inside) // 2
     drift = float(np.median(inside[half:]) / np.median(inside[:half]) - 1) if len(inside) >= _LEAST_DRIFT else None
     _mark_outliers(values, reasons)
-    numbers = iteration if iteration is not None else np.arange(1, len(values) + 1)
-    return _result(values, reasons, numbers, drift)
+    return _result(values, reasons, record.iteration, drift)
 
 
 def _mark(reasons: npt.NDArray[np.uint8], where: Flags, reason: int) -> None:
     reasons[where & (reasons == 0)] = reason
 
 
-def _warm_up_flags(values: Floats, segment: npt.NDArray[Any] | None) -> Flags:
+def _warm_up_flags(values: Floats, segment: npt.NDArray[Any]) -> Flags:
     """Marks the first steps of each start."""
     steps = len(values)
     flags = np.zeros(steps, dtype=bool)
-    bounds = [0, steps] if segment is None else [0, *(np.flatnonzero(np.diff(segment)) + 1), steps]
-    for start, end in pairwise(bounds):
+    for start, end in pairwise([0, *(np.flatnonzero(np.diff(segment)) + 1), steps]):
         count = end - start
         if count == _PAIR and abs(values[start] / values[start + 1] - 1) <= _ALIKE:
             continue

@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import codecs
-import gzip
-import io
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from harness.evidence.ingest.logs.source import open_source
 from projector.errors import InputError, Problem
 from projector.io.documents import parse_json, parse_yaml
-from projector.io.files import MOST_BYTES, read_bytes
+from projector.io.files import MOST_BYTES
 
 
 def read_text(path: Path) -> str:
-    """Returns a file's text, unpacked where its name ends in ``.gz``. Raises :class:`InputError` when unreadable."""
-    data = read_bytes(path, "an existing file")
+    """Returns a file's text, unpacked where it is packed: no more than an unpacked file may have, since a thousandth of
+    that can pack a gigabyte. Raises :class:`InputError` when unreadable."""
     try:
-        data = _unpacked(data, path) if path.suffix == ".gz" else data
+        with open_source(path).text() as text:
+            content = text.read(MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError([Problem(str(path), "", str(error), "a readable file")]) from None
-    # UTF-8, or the UTF-16 that spreadsheets export as "Unicode text", without a byte order mark
-    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
-
-
-def _unpacked(data: bytes, path: Path) -> bytes:
-    """Unpacks no more than an unpacked file may have: a thousandth of that can pack a gigabyte."""
-    with gzip.open(io.BytesIO(data)) as stream:
-        content = stream.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise InputError([Problem(str(path), "", "a larger table", f"at most {MOST_BYTES >> 20} MiB when unpacked")])
+        raise InputError([Problem(str(path), "", "a larger table", f"at most {MOST_BYTES >> 20} MiB of text")])
     return content
 
 
 def read_yaml(path: Path) -> object:
     """Parses YAML. Raises :class:`InputError` with line and column of a syntax error."""
-    parsed: object = parse_yaml(read_text(path), str(path))
-    return parsed
+    return parse_yaml(read_text(path), str(path))
 
 
 def read_records(path: Path) -> list[object]:

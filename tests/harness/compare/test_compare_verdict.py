@@ -11,8 +11,9 @@ from tabled import tabled
 
 from harness.compare.side import Series, Side, stability
 from harness.compare.verdict import RATE, TIME, common, interval, ratio, verdict
-from harness.evidence.ingest.steady import REASONS, steady_state
+from harness.evidence.ingest.steady import REASONS
 from harness.evidence.medians import effective, resampled
+from tests.logged import steady_state
 
 
 def side(name: str, seconds: np.ndarray | None = None, **more: object) -> Side:

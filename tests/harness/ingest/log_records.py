@@ -5,8 +5,8 @@ from pathlib import Path
 from asked import put
 
 from harness.evidence.ingest.dialects import read_records_of_log
-from harness.evidence.ingest.logs.build import state_of
 from harness.evidence.ingest.logs.logged import Logged
+from harness.evidence.ingest.steady import state_of
 
 
 def records(tmp_path: Path, text: str, name: str = "a.log") -> tuple[str, list[Logged]]:

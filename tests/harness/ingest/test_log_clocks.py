@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from tabled import tabled
 
 from harness.evidence.ingest.dialects import read_records_of_log
-from harness.evidence.ingest.logs.build import state_of
 from harness.evidence.ingest.logs.clock import CLOCK, STAMP, taken
-from harness.evidence.ingest.steady import REASONS, steady_state
+from harness.evidence.ingest.logs.logged import Logged
+from harness.evidence.ingest.steady import REASONS, state_of
+from tests.logged import steady_state
 
 
 def step(tmp_path: Path, text: str) -> float:
@@ -160,9 +161,8 @@ def test_the_median_lies_inside_its_interval_and_the_steps(times: list[float]) -
     assert state.kept + sum(cut.steps for cut in state.cuts) == len(times)
 
 
-def test_no_steps_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no steps"):
-        steady_state(np.array([]))
+def test_no_steps_have_no_steady_state() -> None:
+    assert state_of(Logged()) is None
 
 
 def test_of_two_steps_that_differ_the_first_is_warm_up() -> None:

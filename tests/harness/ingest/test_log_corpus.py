@@ -12,10 +12,10 @@ from tabled import tabled
 
 from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
-from harness.evidence.ingest.logs.build import state_of
 from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.logs.settings import stated_by
 from harness.evidence.ingest.loose import convert
+from harness.evidence.ingest.steady import state_of
 from projector.io.documents import parse_yaml
 from projector.workload.structure import to_mapping
 

@@ -12,9 +12,9 @@ from tabled import tabled
 
 from harness.contracts.runs import MeasuredRun
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
-from harness.evidence.ingest.logs.build import state_of
 from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.logs.numbers import NUMBER, finite, measured
+from harness.evidence.ingest.steady import state_of
 from projector.errors import InputError
 
 _CLOSE = 0.02

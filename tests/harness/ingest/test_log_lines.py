@@ -12,8 +12,8 @@ from tabled import tabled
 from harness.evidence.ingest.command import ingest
 from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
-from harness.evidence.ingest.logs.build import state_of
 from harness.evidence.ingest.logs.dialect import read_all
+from harness.evidence.ingest.steady import state_of
 from projector.errors import InputError
 
 PLAIN = Path(__file__).resolve().parents[2] / "data" / "logs" / "megatron_plain.log"

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tabled import tabled
 
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
-from harness.evidence.ingest.logs.build import state_of
 from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.logs.mllog import platform, system
 from harness.evidence.ingest.logs.translate import translate
+from harness.evidence.ingest.steady import state_of
 
 BATCH, LENGTH, STEP, BLOCK = 64, 2048, 0.8, 12
 

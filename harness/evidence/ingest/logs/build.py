@@ -11,32 +11,16 @@ from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
 from harness.evidence import physics
 from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.logs import consistency, partial
-from harness.evidence.ingest.logs.logged import AFTER_CHECKPOINT, AFTER_EVALUATION, SKIPPED, Logged
+from harness.evidence.ingest.logs.logged import Logged
 from harness.evidence.ingest.logs.settings import Settings, settings
 from harness.evidence.ingest.report import LogRun, RowReport
-from harness.evidence.ingest.steady import SteadyState, steady_state, words
+from harness.evidence.ingest.steady import SteadyState, state_of, words
 from projector.errors import InputError, nearest
 from projector.hardware import catalogue
 
 _DRIFT = 0.02  # change of level between the halves of a log worth saying
 _RUN = 10  # steps that a run of its own has at least
 MEMORY_KINDS = ("device", "reserved", "allocated")  # of two figures, the one that holds the other
-
-
-def state_of(record: Logged) -> SteadyState | None:
-    """Returns the steady state of a record's steps, in units of the record's basis; None where no step is steady."""
-    if not record.steps or not record.steady:
-        return None
-    return steady_state(
-        record.value,
-        iteration=record.iteration,
-        segment=record.segment,
-        config=record.config,
-        batch=record.batch,
-        skipped=(record.flags & SKIPPED) > 0,
-        saved=(record.flags & AFTER_CHECKPOINT) > 0,
-        evaluated=(record.flags & AFTER_EVALUATION) > 0,
-    )
 
 
 def timers_of(record: Logged) -> tuple[tuple[str, float], ...]:

@@ -116,12 +116,6 @@ def fold(events: Iterable[Event], clock: Callable[[int], float]) -> list[Logged]
     return [*done, *builder.runs()]
 
 
-def _is_own_trainer(record: Logged) -> bool:
-    """Tells whether this project's trainer (:mod:`harness.measure`) wrote the log. It prints all that a start differs by:
-    starts under the same arguments are repetitions, and their speeds differ by the noise of the machine."""
-    return bool(record.arguments) and "trainer_framework" in record.arguments[-1].values
-
-
 class _Builder:
     def __init__(self, clock: Callable[[int], float]) -> None:
         self.record = Logged()
@@ -283,7 +277,10 @@ class _Builder:
             self._say(work)
         record.memory = _largest(peaks.values())
         _drop_repeated_prints(record)
-        return [record] if _is_own_trainer(record) else apart(record, peaks)
+        # This project's trainer (:mod:`harness.measure`) prints all that a start differs by: starts under the same
+        # arguments are repetitions, and their speeds differ by the noise of the machine.
+        own = bool(record.arguments) and "trainer_framework" in record.arguments[-1].values
+        return [record] if own else apart(record, peaks)
 
 
 def _other_sizes(record: Logged) -> Iterator[str]:
