@@ -205,8 +205,9 @@ def work(
 # Attention without a flash kernel: score matrices in device memory, as the trainers of 2021–2022 ran it.
 #
 # Forward: Q·Kᵀ (batched GEMM), scale+mask+softmax in one fused kernel, dropout where there is any, P·V; an
-# eager softmax in fp32 and the cast of its output instead (``wide``). Backward: the two GEMMs of each
-# product and the two element-wise kernels in reverse. A mask skips nothing. Source: Megatron-LM
+# eager softmax in fp32 and the cast of its output instead (``wide``), after a scale and a mask of their own (``apart``; a
+# sum hands its gradient on; huggingface/transformers models/llama/modeling_llama.py, eager_attention_forward). Backward: the
+# two GEMMs of each product and the two element-wise kernels in reverse. A mask skips nothing. Source: Megatron-LM
 # core/transformer/dot_product_attention.py and fused_softmax.py.
 
 
@@ -226,9 +227,11 @@ def materialised(op: Attention) -> tuple[Gemm | Stream, ...]:
     wide = 4.0 * scores if op.wide else once
     read, write = (once, wide) if op.backward else (wide, once)
     cast = (Stream("softmax_cast", "elementwise", read, write),) if op.wide else ()
+    apart = tuple(Stream(name, "elementwise", once, once) for name in ("scale", "mask") if op.apart)
     if not op.backward:
         return (
             product("scores", q, s, qk, "TN"),
+            *apart,
             Stream("softmax", "softmax", once, wide),
             *cast,
             *dropped,
@@ -240,6 +243,7 @@ def materialised(op: Attention) -> tuple[Gemm | Stream, ...]:
         *dropped,
         *cast,
         Stream("softmax", "softmax", 2.0 * wide, once),
+        *apart[:1],
         product("dquery", q, qk, s, "NN"),
         product("dkey", s, qk, q, "NT"),
     )

@@ -73,6 +73,7 @@ def _forward(
         dtype="fp8" if view.recipe.fp8_dot_product_attention and view.quantised else view.dtype,
         flash=not materialised,
         wide=materialised and view.execution.fusion.softmax_fp32,
+        apart=materialised and view.execution.fusion.scores_apart and not view.compiled,
         dropout=materialised and bool(view.recipe.attention_dropout),
         sinks=view.model.attention_sinks,
         keys=heads.keys,

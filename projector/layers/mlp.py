@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from projector.layers.linear import Linear, linear
 from projector.layers.local import LayerView
 from projector.layers.norms import norm, residual, sandwich
 from projector.operators.module import Module, function
 from projector.operators.saved import Saved, Transient
-from projector.operators.types import Cost, HostWork, Stream
+from projector.operators.types import HostWork, Stream
 from projector.parameter import parameter
 from projector.size import real
 
@@ -30,19 +31,21 @@ _CUT, _CUT_COMPILED = parameter(
 )
 
 
-_SITU, _SITU_BACK, _SITU_SAVED = parameter(
-    ((52.0, 46.0, 12), (94.0, 60.0, 16), 24.0),
+_SITU, _SITU_WEIGHTED = parameter(
+    (((52.0, 46.0, 12), (94.0, 60.0, 16), 24.0), ((58.0, 52.0, 14), (114.0, 74.0, 21), 24.0)),
     unit="B/element read, written, launches; B/element",
     kind="derived",
     source="operators in fp32 of situ_pre_mul and of its gradient, one by one, and what autograd saves between them "
-    "(AMD-AGI/Primus@a42a5280 primus/backends/megatron/core/transformer/kimi_k3/situ_activation.py)",
-)
-_SITU_WEIGHTED, _SITU_WEIGHTED_BACK = parameter(
-    ((6.0, 6.0, 2), (20.0, 14.0, 5)),
-    unit="B/element read, written, launches",
-    kind="derived",
-    source="product with a probability in fp32 and its cast, and their gradients (NVIDIA/Megatron-LM@d98e8a64dd "
+    "(AMD-AGI/Primus@a42a5280 primus/backends/megatron/core/transformer/kimi_k3/situ_activation.py); product with a "
+    "probability in fp32 and its cast, and their gradients (NVIDIA/Megatron-LM@d98e8a64dd "
     "megatron/core/transformer/moe/experts.py, use_te_activation_func)",
+)
+_GELU, _GELU_AUTOCAST = parameter(
+    (((20.0, 16.0, 8), (34.0, 22.0, 11), 6.0), ((40.0, 36.0, 10), (70.0, 48.0, 15), 14.0)),
+    unit="B/element read, written, launches; B/element",
+    kind="derived",
+    source="operators of NewGELUActivation (huggingface/transformers activations.py), one by one, and what autograd saves; "
+    "pow makes fp32 under torch.autocast (pytorch aten/src/ATen/autocast_mode.h)",
 )
 
 
@@ -143,10 +146,11 @@ def activation(
     Gated and fused: reads gate and up, writes one tensor (6 bytes an element in bf16); backward reads the gradient and
     both saved halves and writes both gradients (10 bytes).
     """
-    tensor = view.act * width * rows
-    gated = view.model.gated_linear_unit
+    tensor, gated = view.act * width * rows, view.model.gated_linear_unit
     if view.model.activation_situ_beta is not None and not view.compiled:
-        return _situ(name, width * rows, view, tags, reads, weighted)
+        return _stepwise(name, width * rows, view, tags, reads, _SITU_WEIGHTED if weighted else _SITU, weighted)
+    if view.model.composed_gelu and not (view.compiled or view.recipe.bias_activation_fusion):
+        return _stepwise(name, width * rows, view, tags, reads, _GELU_AUTOCAST if view.cast_weight_bytes else _GELU)
     # a GELU without bias is one kernel in eager mode, too
     one_kernel = not (gated or weighted or view.model.add_bias_linear)
     joined = bool(view.recipe.bias_activation_fusion) and (view.execution.fusion.gated_activation or not gated)
@@ -181,37 +185,21 @@ def activation(
     )
 
 
-def _situ(name: str, elements: int, view: LayerView, tags: frozenset[str], reads: str, weighted: bool) -> Module:
-    """Returns the activation of Kimi K3 on ``elements`` of either half, function by function."""
+def _stepwise(
+    name: str, elements: int, view: LayerView, tags: frozenset[str], reads: str, costs: Any, weighted: bool = False
+) -> Module:
+    """Returns an activation of ``elements``, function by function; ``costs``: forward, backward, bytes that stay."""
     tensor = view.act * elements
-    forward, backward = _SITU, _SITU_BACK
-    if weighted:
-        forward, backward = _both(forward, _SITU_WEIGHTED), _both(backward, _SITU_WEIGHTED_BACK)
-    return function(
-        name,
-        elements,
-        forward,
-        backward,
-        saves=(
-            Saved(f"{name}.in", 2 * tensor, storage=reads, input=True),
-            Saved(f"{name}.clamped", _SITU_SAVED * elements),
-            *(Saved(f"{name}.unweighted", tensor),) * weighted,
-        ),
-        makes=(Saved(f"{name}.out", tensor),),
-        tags=tags,
-    )
-
-
-def _both(one: Cost, other: Cost) -> Cost:
-    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+    steps = (Saved(f"{name}.steps", costs[2] * elements), *(Saved(f"{name}.unweighted", tensor),) * weighted)
+    saves = (*_saves(name, tensor, reads, True, weighted, view), *steps)
+    return function(name, elements, *costs[:2], saves=saves, makes=(Saved(f"{name}.out", tensor),), tags=tags)
 
 
 def _interpreted(view: LayerView) -> bool:
     """Returns whether the function that adds a bias and applies a GELU is scripted and nothing joins its kernels."""
-    scripted = (
-        bool(view.recipe.bias_activation_fusion) and view.model.add_bias_linear and not view.model.gated_linear_unit
-    )
-    return scripted and not (view.recipe.jit_fusion or view.compiled)
+    recipe, model = view.recipe, view.model
+    scripted = bool(recipe.bias_activation_fusion) and model.add_bias_linear and not model.gated_linear_unit
+    return scripted and not (recipe.jit_fusion or view.compiled)
 
 
 def _store_cast(name: str, elements: int, view: LayerView) -> tuple[Stream, ...]:
@@ -236,7 +224,6 @@ def _saves(name: str, tensor: float, reads: str, fused: bool, weighted: bool, vi
     gated = view.model.gated_linear_unit
     stored = 0.5 if view.recipe.activation_func_fp8_input_store and gated else 1.0
     saves = [Saved(f"{name}.in", tensor * (2 if gated else 1) * stored, storage=reads, input=True)]
-    if not fused:
-        saves += [Saved(f"{name}.gate", tensor)] * gated
-        saves += [Saved(f"{name}.unweighted", tensor)] * weighted
+    saves += [Saved(f"{name}.gate", tensor)] * (gated and not fused)
+    saves += [Saved(f"{name}.unweighted", tensor)] * (weighted and not fused)
     return tuple(saves)

@@ -88,7 +88,7 @@ class Attention:
     FLOP = 2·batch·heads·pairs·(head_dim_qk + head_dim_v) forward, 2.5 times that backward (five products for two);
     pairs = seq_q·seq_k, half of it when causal with seq_q = seq_k, w·s − w²/2 under a window w. ``keys``: how many a
     query sees on average where it chooses them (None: the mask says). ``dropout``: acts on scores in memory; ``wide``:
-    their softmax is made in fp32 and cast.
+    their softmax is made in fp32 and cast; ``apart``: they are scaled and masked before it.
     """
 
     name: str
@@ -106,6 +106,7 @@ class Attention:
     flash: bool = True
     dropout: bool = False
     wide: bool = False
+    apart: bool = False
     sinks: bool = False
     keys: float | None = None
     launches: int = 1

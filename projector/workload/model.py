@@ -99,6 +99,7 @@ class Model(HashedOnce):
     ``quick_geglu``: gated by x·σ(1.702·x), not by SiLU;
     ``activation_func_clamp_value``: both halves of a gated layer are clamped before the activation;
     ``activation_situ_beta``: β·tanh(x/β)·σ(x) of a gate in place of SiLU, and a tanh around its other half (Kimi K3);
+    ``composed_gelu``: GELU by tanh, written operator by operator (transformers' gelu_new);
     ``rotary_magnitude_scaled``: YaRN multiplies rotated queries and keys by a factor other than 1;
     ``attention_output_gate``: the output of softmax attention times the sigmoid of a projection as wide as queries.
     ``share_q_dim``: width of a latent from which queries are made (Step-3's multi-matrix factorisation, arXiv:2412.19255);
@@ -153,6 +154,7 @@ class Model(HashedOnce):
     sparse_activation: bool = False
     activation_func_clamp_value: float | None = None
     activation_situ_beta: float | None = None
+    composed_gelu: bool = False
     rotary_magnitude_scaled: bool = False
     sandwich_norm: bool = False
     embedding_layernorm: bool = False

@@ -24,7 +24,8 @@ class Fusion(Strategy):
     ``norm``, ``residual``: one kernel a norm; residual additions inside others. ``elementwise``: a compiler joins
     element-wise neighbours. ``gated_activation``: one kernel can apply a gate and its activation.
     ``attention_materialised``: scores lie in memory; ``softmax_fp32``: then their softmax is made in fp32 and its
-    output cast. ``eager_ring``: partial results of ring attention merged in fp32 by elementary kernels, heads expanded.
+    output cast; ``scores_apart``: they are scaled and masked by kernels of their own.
+    ``eager_ring``: partial results of ring attention merged in fp32 by elementary kernels, heads expanded.
     ``cp_a2a_keeps_output``: attention's output saved before *and* after the context parallel all-to-all (TE >= 2.8).
     ``activation_casts``: the activation writes the 8-bit operands of the linears around it (TransformerEngine's
     operation fuser). ``cast_transposes``: a cast by one scale a tensor writes the transposed copy as well, for products
@@ -53,6 +54,7 @@ class Fusion(Strategy):
     gated_activation: bool = True
     attention_materialised: bool = False
     softmax_fp32: bool = False
+    scores_apart: bool = False
     eager_ring: bool = False
     cp_a2a_keeps_output: bool = True
     activation_casts: bool = False
@@ -130,6 +132,7 @@ class TorchEager(Fusion):
     elementary_casts: bool = True
     qkv: bool = False
     gate_up: bool = False
+    scores_apart: bool = True
     eager_ring: bool = True
     wgrad_accumulation: str = "none"
     expert_gemm_split: bool = True

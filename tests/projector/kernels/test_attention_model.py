@@ -200,7 +200,7 @@ def test_columns_equal_operators(ones: list[Attention]) -> None:
 
 
 def test_materialised_attention_moves_the_score_matrix() -> None:
-    bytes_ = {(): (4, 6), ("dropout",): (9, 11), ("wide",): (12, 16)}  # of a score, forward and backward
+    bytes_ = {(): (4, 6), ("dropout",): (9, 11), ("wide",): (12, 16), ("apart",): (12, 10)}  # of a score
     for backward, named in product((False, True), bytes_):
         parts = materialised(op(flash=False, backward=backward, **dict.fromkeys(named, True)))
         scores = 2 * 16 * 4096 * 4096

@@ -4,6 +4,7 @@ keeps. Formulas of Kimi K3's activation and residual (moonshotai/Kimi-K3), of GE
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,18 @@ def situ(both: Any, probability: Any | None = None) -> Any:
     return made if probability is None else (made * probability).to(both.dtype)
 
 
+def gelu(wide: Any, x: Any) -> Any:
+    return (0.5 * x * (1.0 + torch.tanh(0.8 * (x + 0.044715 * torch.pow(x.to(wide), 3.0))))).to(x.dtype)
+
+
+GELU = {"gated_linear_unit": False, "composed_gelu": True}
+ACTIVATIONS = [
+    *((situ, weighted, {"activation_situ_beta": 4.0}) for weighted in (False, True)),
+    (partial(gelu, torch.bfloat16), False, {**GELU, "framework": "deepspeed"}),
+    (partial(gelu, torch.float32), False, {**GELU, "framework": "pytorch"}),  # under autocast
+]
+
+
 def mixed(bank: Any, stream: Any, norm: Any, score: Any) -> Any:
     wide = torch.cat((bank, stream.unsqueeze(-2)), -2).float()
     scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)
@@ -99,19 +112,16 @@ def compared(part: Module, found: tuple[Traffic, Traffic, float]) -> None:
         assert op.launches == traffic.launches, op.name
 
 
-def here(**model: Any) -> Any:
-    made = replace(zoo.load("llama3_8b"), **model)
-    return replace(local.local(resolve(workload(made, global_batch_size=32), "amd", "gfx950")), hidden=WIDTH)
+def here(framework: str = "megatron-lm", **model: Any) -> Any:
+    made = workload(replace(zoo.load("llama3_8b"), **model), framework=framework, global_batch_size=32)
+    return replace(local.local(resolve(made, "amd", "gfx950")), hidden=WIDTH)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_the_activation_of_kimi_k3(weighted: bool) -> None:
-    view = here(activation_situ_beta=4.0)
-    part = mlp.activation("act", WIDTH, ROWS, view, frozenset(), reads="fc1.out", weighted=weighted)
-    inputs = [torch.randn(ROWS, 2 * WIDTH, dtype=torch.bfloat16)]
-    if weighted:
-        inputs.append(torch.rand(ROWS, 1))
-    found = counted(situ, *inputs)
+@pytest.mark.parametrize(("written", "weighted", "where"), ACTIVATIONS)
+def test_an_activation_that_is_written_out(written: Any, weighted: bool, where: Any) -> None:
+    part = mlp.activation("act", WIDTH, ROWS, here(**where), frozenset(), reads="fc1.out", weighted=weighted)
+    both = torch.randn(ROWS, 2 * WIDTH // (1 + ("framework" in where)), dtype=torch.bfloat16)
+    found = counted(written, both, *(torch.rand(ROWS, 1),) * weighted)
     compared(part, found)
     assert sum(each.bytes for each in part.saves if each.name != "act.in") == pytest.approx(found[2], rel=SMALL)
 
