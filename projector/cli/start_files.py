@@ -164,7 +164,7 @@ def _with_stages(kind: str, load: Workload, settled: Recipe) -> Recipe:
     """Returns the recipe with stages as Megatron-LM is told them where layers do not divide: by the layers of the first
     and the last stage, else by a layout. NeMo knows no embedding or loss that counts as a layer. Sequence parallelism is
     stated where tensor-parallel overlap is: Megatron-LM does not start with that alone."""
-    together = {"sequence_parallel": settled.sequence_parallel} if load.recipe.tp_comm_overlap else {}
+    together: dict[str, Any] = {"sequence_parallel": settled.sequence_parallel} if load.recipe.tp_comm_overlap else {}
     recipe, model = replace(load.recipe, **together), load.model
     stages = chunks(model, settled)
     layers = [len(stage.layers) for stage in stages]
