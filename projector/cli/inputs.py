@@ -299,6 +299,7 @@ def _gpu_of_architecture(text: str, where: str) -> str:
     if len(gpus) == 1:
         return gpus[0]
     expected = f"one GPU of this architecture: {', '.join(gpus)}" if gpus else nearest(text, catalogue.gpu_names())
+    expected = "one GPU; projector ask sets several side by side" if "," in text else expected
     raise InputError([Problem(where, "", text, expected)])
 
 

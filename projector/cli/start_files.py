@@ -140,10 +140,7 @@ def _checked(kind: str, name: str, case: Case, load: Workload, options: argparse
 
     wanted = project(load, case.cluster, settings=case.settings)
     settled = wanted.resolved.workload.recipe
-    recipe = _with_stages(kind, load, settled)
-    if recipe.tp_comm_overlap:  # Megatron-LM does not start with it alone
-        recipe = replace(recipe, sequence_parallel=settled.sequence_parallel)
-    stated = replace(load, recipe=recipe)
+    stated = replace(load, recipe=_with_stages(kind, load, settled))
     for attempt in (1, 2):
         text = _with_comment(kind, _TEXTS[kind](stated, case.cluster), case, stated)
         try:
@@ -165,8 +162,10 @@ def _checked(kind: str, name: str, case: Case, load: Workload, options: argparse
 
 def _with_stages(kind: str, load: Workload, settled: Recipe) -> Recipe:
     """Returns the recipe with stages as Megatron-LM is told them where layers do not divide: by the layers of the first
-    and the last stage, else by a layout. NeMo knows no embedding or loss that counts as a layer."""
-    recipe, model = load.recipe, load.model
+    and the last stage, else by a layout. NeMo knows no embedding or loss that counts as a layer. Sequence parallelism is
+    stated where tensor-parallel overlap is: Megatron-LM does not start with that alone."""
+    together: dict[str, Any] = {"sequence_parallel": settled.sequence_parallel} if load.recipe.tp_comm_overlap else {}
+    recipe, model = replace(load.recipe, **together), load.model
     stages = chunks(model, settled)
     layers = [len(stage.layers) for stage in stages]
     counted = any(getattr(recipe, name) for name in _COUNTED_AS_LAYERS)

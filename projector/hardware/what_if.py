@@ -46,11 +46,9 @@ def _with_fabrics(cluster: Cluster, figures: Mapping[str, Any]) -> Cluster:
     """Returns ``cluster``, whose hosts may have been resized, with ``figures`` in place of the catalogue's."""
     file = catalogue.FOLDER / "clusters" / f"{cluster.name}.yaml"
     before, after = (read_cluster(file, catalogue.gpu, each) for each in ({}, figures))
-    other = {
-        f.name: getattr(after, f.name) for f in fields(Cluster) if getattr(after, f.name) != getattr(before, f.name)
-    }
-    changes = {name: other.pop(name) for name in _CHANGED if name in other}
-    fixed = [(name, value) for name, value in figures.items() if name in other and name != "sources"]
+    other = {each.name for each in fields(Cluster) if getattr(after, each.name) != getattr(before, each.name)}
+    changes = {name: getattr(after, name) for name in _CHANGED if name in other}
+    fixed = [(name, value) for name, value in figures.items() if name in other - {*_CHANGED, "sources"}]
     fixed += [("intra.size", after.intra.size)] if after.intra.size != before.intra.size else []
     expected = f"a file of the cluster for it; --set changes {', '.join(_CHANGED)}"
     raise_all([Problem("", name, value, expected) for name, value in fixed])

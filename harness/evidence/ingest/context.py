@@ -106,10 +106,10 @@ def _read_file(path: str | Path, gpus: int | None) -> Context:
         # batch of some frameworks follows from their number.
         loaded = detect.load(path, gpus=gpus, gpus_given=gpus is not None)
         framework = loaded.framework if loaded.framework in frameworks.names() else ""
-        named = cluster if (cluster := loaded.cluster or "") and catalogue.knows_cluster(cluster) else ""
-        gpu = catalogue.cluster(named).gpu.name if named else ""
-        stated = Context(gpu=gpu, cluster=named, gpus=loaded.gpus, model=loaded.model, framework=framework, file=loaded)
-        return stated.on(gpus or loaded.gpus)
+        found = Context(gpus=loaded.gpus, model=loaded.model, framework=framework, file=loaded).on(gpus or loaded.gpus)
+        if not catalogue.knows_cluster(named := loaded.cluster or ""):
+            return found
+        return replace(found, gpu=catalogue.cluster(named).gpu.name, cluster=named)
     if not isinstance(data, Mapping):
         raise InputError([Problem(where, "", type(data).__name__, "a mapping with " + ", ".join(_KEYS))])
     problems = [
