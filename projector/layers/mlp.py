@@ -224,6 +224,5 @@ def _saves(name: str, tensor: float, reads: str, fused: bool, weighted: bool, vi
     gated = view.model.gated_linear_unit
     stored = 0.5 if view.recipe.activation_func_fp8_input_store and gated else 1.0
     saves = [Saved(f"{name}.in", tensor * (2 if gated else 1) * stored, storage=reads, input=True)]
-    saves += [Saved(f"{name}.gate", tensor)] * (gated and not fused)
-    saves += [Saved(f"{name}.unweighted", tensor)] * (weighted and not fused)
-    return tuple(saves)
+    apart = () if fused else (*("gate",) * gated, *("unweighted",) * weighted)
+    return (*saves, *(Saved(f"{name}.{kind}", tensor) for kind in apart))
