@@ -131,8 +131,11 @@ def test_a_faster_network_is_never_slower(kind: str, size: float, local: int, no
 
 @given(clusters, nbytes, st.data())
 def test_a_node_more_is_never_faster(cluster: Cluster, size: float, data: st.DataObject) -> None:
+    """Except for an exchange over the one bridge of a PCIe host: of more nodes less of it crosses that bridge."""
     local = data.draw(st.integers(1, cluster.gpus_per_node))
     for kind in KINDS:
+        if kind == "all_to_all" and cluster.intra.topology == "pcie":
+            continue
         times = [float(seconds_of(kind, size, GroupShape(local * n, local), cluster)) for n in (1, 2, 3, 4, 8, 9, 64)]
         assert all(more >= fewer * (1 - 1e-9) for fewer, more in pairwise(times)), kind
 
