@@ -297,5 +297,7 @@ def test_the_weights_of_all_ranks_are_those_of_the_model(root: Path, every: int)
             total += weight.elements * number * (inner if weight.split else 1) * (recipe.ep if weight.expert else 1)
         padding = (case.workload.padded_vocab_size - run.model.vocab_size) * run.model.hidden_size
         published = count(run.model)
-        assert total == pytest.approx(published.total + padding * (2 if run.model.untie_embeddings_and_output_weights else 1), rel=1e-9), run.id
+        assert total == pytest.approx(
+            published.total + padding * (2 if run.model.untie_embeddings_and_output_weights else 1), rel=1e-9
+        ), run.id
     assert len(seen) > 600 // every
