@@ -51,11 +51,6 @@ _replays = attrgetter(*(name for name in _RECOMPUTE if name != "recompute_num_la
 _numbers = attrgetter(*(f"recipe.{name}" for name in _NUMBERS), "gpus")
 
 
-def layer_key(resolved: Resolved) -> Hashable:
-    """Returns a key of runs whose layers differ in numbers alone: their :data:`SIZES`, and how many ranks there are."""
-    return _modules_seen(resolved), recompute_key(resolved)
-
-
 def modules_key(resolved: Resolved) -> Hashable:
     """Returns a key of runs whose layers consist of the same modules, in other numbers, whatever is recomputed of them,
     and whose sizes, as a rule, give a layer the same operators: other runs would be split apart (:mod:`projector.size`)
@@ -119,7 +114,7 @@ def cells(run: Resolved, number: int) -> NDArray[np.int64]:
 
 
 def in_columns(one: Resolved, cells: NDArray[np.int64]) -> Resolved:
-    """Returns one run for many with equal :func:`layer_key`: sizes, and numbers of ranks, are columns with a row
+    """Returns one run for many whose layers differ in numbers alone: sizes, and numbers of ranks, are columns with a row
     for each run (``cells``: :func:`numbers` of them). All other fields are those of ``one``."""
     *sizes, gpus = cells[:, 0].tolist() if cells.shape[1] == 1 else map(column, cells)
     given = dict(zip(_NUMBERS, sizes, strict=True))

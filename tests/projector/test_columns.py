@@ -19,10 +19,11 @@ from projector import size
 from projector.errors import InputError, Unsupported
 from projector.frameworks import Resolved, scope
 from projector.frameworks.columns import Runs
-from projector.frameworks.scope import in_columns, layer_key
+from projector.frameworks.scope import _modules_seen, in_columns, recompute_key, recomputed_as, without_recompute
 from projector.hardware import catalogue
 from projector.hardware.efficiency import of as efficiency_of
 from projector.kernels.settings import DEFAULT
+from projector.layers import lower
 from projector.memo import evolve
 from projector.operators.module import Block
 from projector.settle.workload import settle, settle_checked
@@ -110,7 +111,7 @@ def test_columns_are_the_layouts_of_every_measured_run(every: int) -> None:
             alone = [blocks(each) for each in views]
         except (InputError, Unsupported):
             continue
-        assert len({layer_key(each) for each in views}) == 1
+        assert len({(_modules_seen(each), recompute_key(each)) for each in views}) == 1
         for rows, made in traced(views):
             groups += len(rows) > 1
             for row, layout in enumerate(rows):
@@ -194,6 +195,17 @@ def test_blocks_of_many_runs_take_the_time_of_each(number: int) -> None:
             for name, _ in counted_names(kind):
                 alone = np.array(added(made.layers.times[name]))
                 assert np.abs(blocks_of[name] - alone).max() <= 1e-12 * alone.max(), (name, run.workload.recipe)
+
+
+def test_runs_that_recompute_other_modules_share_what_a_layer_is_made_of() -> None:
+    """And each layer is what it is alone."""
+    cluster = catalogue.default_cluster("h100_sxm")
+    every = [settle_checked(workload("llama3_8b", 16, recompute_granularity=each), cluster, published=False)
+             for each in ("none", "selective", "full")]  # fmt: skip
+    kind, bare = every[0].workload.model.layer_kinds[0], without_recompute(every[0])
+    layers = [lower.layer(kind, recomputed_as(bare, run)) for run in every]
+    assert all(layer.forward is layers[0].forward for layer in layers)
+    assert layers == [lower.layer(kind, run) for run in every]
 
 
 def test_blocks_add_up_only_where_weights_stay() -> None:

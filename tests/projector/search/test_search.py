@@ -196,6 +196,15 @@ def test_a_space_that_memory_empties_names_the_nearest_and_what_would_fit() -> N
     assert "in host memory" in said
 
 
+def test_a_tree_says_of_its_sizes_whether_a_step_has_several_micro_batches() -> None:
+    start = base("llama3.1_8b", 8, batch=8)
+    tree = Tree(space(start, H100))
+    assert list(tree.branches())
+    several = [with_fields(start, shape).num_microbatches > 1 for shape in tree.shapes]
+    assert tree.accumulates == several
+    assert {*several} == {True, False}
+
+
 @pytest.mark.parametrize(
     ("model", "framework", "points"),
     [("deepseek_v3_16b", "megatron-lm", 1), ("llama3.1_8b", "primus", 1), ("deepseek_v3_16b", "torchtitan", 1)]
