@@ -29,7 +29,7 @@ from projector.size import Floats
 from projector.step.batch import step_lower_bounds
 from projector.step.columns import block_sums, stage_figures_of
 from projector.step.combined_1f1b import pairs_microbatches
-from projector.step.stages import counted_names, splits, synchronises_after_exchange
+from projector.step.stages import counted_names, splits
 from projector.workload.composition import compositions
 from projector.workload.workload import Workload
 
@@ -94,7 +94,6 @@ class _StageBlocks(NamedTuple):
     placement: tuple[tuple[int, ...], ...]
     split: bool
     pairs: bool
-    exchanges: bool
     blocks: tuple[Hashable, ...]
     counts: Floats
 
@@ -153,7 +152,7 @@ class BlockBounds:
         alone = recipe.pp == 1, load.dp == 1, load.num_microbatches == 1
         grid = recipe.tensor_parallel_algorithm, recipe.tp2, recipe.summa_panels
         sizes = recipe.tp, recipe.cp, recipe.ep, recipe.etp, recipe.micro_batch_size, where, grid
-        key = sizes, alone, seen, pipeline.split, pipeline.pairs, pipeline.exchanges, bool(recipe.overlap_grad_reduce)
+        key = sizes, alone, seen, pipeline.split, pipeline.pairs, bool(recipe.overlap_grad_reduce)
         return self._seconds.setdefault(key, {})
 
     def _pipeline(self, pipe: int, layer: Hashable, load: Workload) -> _StageBlocks:
@@ -168,13 +167,6 @@ class BlockBounds:
             counts = np.array(
                 [[sum(n for name, n in names[k] if name == block) for block in blocks] for k in kinds], float
             )
-            pipeline = _StageBlocks(
-                placement(run),
-                splits(recipe),
-                pairs_microbatches(recipe),
-                synchronises_after_exchange(run),
-                tuple(blocks),
-                counts,
-            )
+            pipeline = _StageBlocks(placement(run), splits(recipe), pairs_microbatches(recipe), tuple(blocks), counts)
             self._pipelines[key] = pipeline
         return pipeline

@@ -19,7 +19,6 @@ from projector.step.stages import (
     named,
     splits,
     stage_from_blocks,
-    synchronises_after_exchange,
 )
 from projector.step.timing import Clock
 from projector.workload.composition import Composition
@@ -31,7 +30,6 @@ def block_switches(resolved: Resolved) -> Hashable:
     return (
         pairs_microbatches(recipe),
         splits(recipe),
-        synchronises_after_exchange(resolved),
         bool(recipe.defer_embedding_wgrad_compute) and recipe.pp > 1,
         bool(recipe.overlap_grad_reduce),
         sharing.gathers_every_microbatch(recipe),

@@ -17,6 +17,7 @@ from projector.errors import Refusal
 from projector.frameworks.columns import Layouts, Runs, built_in_groups, counted_columns, split_by_label
 from projector.frameworks.scope import (
     PLACING,
+    STAGES,
     modules_key,
     once_per_step_key,
     recompute_key,
@@ -35,7 +36,14 @@ from projector.step.cycle import Stages, stage_row
 from projector.step.host_waits import activations_on_host
 from projector.step.priced import priced_by, pricing
 from projector.step.slowest_chip import slowest
-from projector.step.stages import StageBlock, StageTime, counted_names, named, stage_from_blocks
+from projector.step.stages import (
+    StageBlock,
+    StageTime,
+    counted_names,
+    named,
+    stage_from_blocks,
+    synchronises_after_exchange,
+)
 from projector.workload.composition import Composition, compositions
 
 _WIDE = 512  # rows of a column: the operators of a layer stay within some tens of megabytes
@@ -134,6 +142,7 @@ def _priced_branches(
     """Yields rows that take the same branches and recompute alike with their priced blocks, or why nothing prices them.
     Runs that differ in recompute alone share the modules of their layers, and what kernels take."""
     prices, device = Prices(runs, cluster, efficiency), settings.device(cluster.gpu, efficiency)
+    waits = np.array([synchronises_after_exchange(one) for one in runs.ones], np.bool_)  # a stage, no block of it
 
     def build(layouts: Layouts, those: Rows) -> list[tuple[Rows, PricedBlocks]]:
         cells, first, place = np.unique(layouts.cells, axis=1, return_index=True, return_inverse=True)
@@ -154,18 +163,16 @@ def _priced_branches(
             priced = [BlockTimes(run, named, clock) for run, named in zip(own_runs, parts, strict=True)]
         except Split as split:
             raise Split(split.labels[place]) from None
-        return [
-            (
-                members,
-                PricedBlocks(
-                    Layouts(recomputed_as(without_recompute(layouts.one), one), cells),
-                    place[members],
-                    each.parts,
-                    {name: time.lean for name, time in each.times.items()},
-                ),
-            )
-            for members, one, each in zip(alike, ones, priced, strict=True)
-        ]
+        found = []
+        for members, each in zip(alike, priced, strict=True):
+            times_of = {name: time.lean for name, time in each.times.items()}
+            for alike_rows in split_by_label(members, waits[runs.group[those[members]]]):
+                own = those[alike_rows]
+                staged = runs[int(own[np.argmax(runs.cells[STAGES, own])])]
+                found.append(
+                    (alike_rows, PricedBlocks(Layouts(staged, cells), place[alike_rows], each.parts, times_of))
+                )
+        return found
 
     for those, found in built_in_groups(runs, _pricing_key, build, _WIDE):
         if isinstance(found, list):
