@@ -20,11 +20,11 @@ from projector.workload.sparse import CompressedAttention
 NEW = "new"
 
 TOLERANCE = parameter(
-    {"planned": 0.132, "ddp": 0.112, "fsdp2": 0.114, "adapters": 0.112, "new": 0.228, "other": 0.112},
+    {"planned": 0.175, "ddp": 0.150, "fsdp2": 0.155, "adapters": 0.175, "new": 0.228, "other": 0.175},
     kind="fitted",
     source="python -m harness tolerance: |ln(measured / projected peak)| that nine of ten measured peaks stay within, of "
-    "all sources but the oddest, a source weighing as many of its peaks as there are, up to ten; new: the largest; a kind "
-    "of few sources has no less than all",
+    "all sources but the oddest, those included that nobody had tuned on; a source weighs as many of its peaks as there "
+    "are, up to ten; new: the largest; a kind of few sources has no less than all",
     low=0.0,
     high=1.0,
     scored=True,
