@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from asked import refusal
 from docsite import figures, names, reference
 from docsite.blocks import cells, markers, replaced
 from docsite.figures import FIGURES, SWITCHES
@@ -15,7 +16,6 @@ from tabled import tabled
 
 import docs as tool
 from harness.contracts.results import COLUMNS
-from projector.errors import InputError
 from projector.workload.recipe import Recipe
 from tests.docs_tools import DOCS, ROOT, pages
 
@@ -123,12 +123,9 @@ def test_every_part_can_be_made(name: str) -> None:
 
 
 def test_a_missing_heading_or_report_is_named() -> None:
-    with pytest.raises(InputError, match="no such heading"):
-        figures.section("figures", "Nothing")
-    with pytest.raises(InputError, match="does not exist"):
-        figures.report("nothing")
-    with pytest.raises(InputError, match="in-short"):
-        tool.block("in-shorts")
+    refusal(figures.section, "figures", "Nothing", match="no such heading")
+    refusal(figures.report, "nothing", match="does not exist")
+    refusal(tool.block, "in-shorts", match="in-short")
 
 
 def test_stale_pages_are_found(tmp_path, monkeypatch, capsys) -> None:

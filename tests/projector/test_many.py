@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asked import refusal
 
 from harness.evidence import dataset
 from projector import Projection, project, project_many
@@ -155,8 +156,7 @@ def test_the_collector_rests_for_a_batch_and_never_longer(loads: list[Workload],
 
     project_many(given(), H100, best=1)
     monkeypatch.setattr("projector.many.settle_many", lambda *_, **__: 1 // 0)
-    with pytest.raises(ZeroDivisionError):
-        project_many(loads[:1], H100)
+    refusal(project_many, loads[:1], H100, kind=ZeroDivisionError)
     monkeypatch.undo()
     assert gc.isenabled()
     assert all(seen)
@@ -291,9 +291,6 @@ def test_nothing_in_is_nothing_out() -> None:
 
 
 def test_what_is_wrong_with_the_cluster_is_said_once(loads: list[Workload]) -> None:
-    with pytest.raises(InputError, match="gpus_per_node"):
-        project_many(loads, replace(H100, gpus_per_node=0))
-    with pytest.raises(InputError, match="mode"):
-        project_many(loads, H100, mode="guess")
-    with pytest.raises(InputError, match="simulate"):
-        project_many(loads, H100, mode="benchmark")
+    refusal(project_many, loads, replace(H100, gpus_per_node=0), match="gpus_per_node")
+    refusal(project_many, loads, H100, mode="guess", match="mode")
+    refusal(project_many, loads, H100, mode="benchmark", match="simulate")

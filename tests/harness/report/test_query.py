@@ -152,8 +152,7 @@ def test_results_of_another_kind_are_one_clear_error(results: Path, kind: str, c
 
 
 def test_no_facts_for_a_run_is_refused(evaluation: Evaluation) -> None:
-    with pytest.raises(KeyError):
-        frame.of(evaluation.rows, {})
+    refusal(frame.of, evaluation.rows, {}, kind=KeyError)
     refusal(query.ask, evaluation, "no such column", "", [])
 
 

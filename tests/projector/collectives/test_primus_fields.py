@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
+from asked import refusal
 from tabled import tabled
 from workloads import workload
 
 from projector import project
 from projector.collectives.constants import constants
 from projector.collectives.model import seconds_of
-from projector.errors import InputError
 from projector.hardware import catalogue, primus
 from projector.hardware.types import Cluster, GroupShape
 
@@ -101,5 +101,4 @@ def test_a_cluster_file_may_state_a_third_level(tmp_path) -> None:
     assert on(found, "all_gather", GroupShape(64, 8), 1e12) == on(plain, "all_gather", GroupShape(64, 8), 1e12)
     assert on(found, "all_gather", MANY, 1e12) > 1.9 * on(plain, "all_gather", MANY, 1e12)
     file.write_text(text.replace("bandwidth_gbs: 25", "bandwidth: 25"))
-    with pytest.raises(InputError, match="outer"):
-        catalogue.cluster(str(file))
+    refusal(catalogue.cluster, str(file), match="outer")

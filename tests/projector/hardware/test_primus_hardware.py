@@ -7,6 +7,7 @@ from typing import Any
 
 import command_line
 import pytest
+from asked import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
@@ -17,7 +18,6 @@ from projector import project
 from projector.__main__ import main
 from projector.collectives.model import seconds_of
 from projector.collectives.placement import GroupShape
-from projector.errors import InputError
 from projector.hardware import catalogue, primus
 from projector.hardware.catalogue import cluster, gpu, gpu_names
 from projector.hardware.efficiency import WATTS, load, of, powered, relative
@@ -91,16 +91,14 @@ def test_files_without_values_change_nothing(tmp_path, text: str) -> None:
 
 def test_all_mistakes_at_once(tmp_path) -> None:
     text = "hardware_config: {node_bandwith: 3, node_bw: fast, nics_per_node: 2.5, node_topology: torus, bw_eff: 1.7}"
-    with pytest.raises(InputError) as caught:
-        primus.read(write(tmp_path, text), catalogue.cluster("mi300x"))
-    keys = [problem.key.removeprefix("hardware_config.") for problem in caught.value.problems]
+    caught = refusal(primus.read, write(tmp_path, text), catalogue.cluster("mi300x"))
+    keys = [problem.key.removeprefix("hardware_config.") for problem in caught.problems]
     assert sorted(keys) == ["bw_eff", "nics_per_node", "node_bandwith", "node_bw", "node_topology"]
-    assert any("node_bw" in problem.expected for problem in caught.value.problems)
+    assert any("node_bw" in problem.expected for problem in caught.problems)
 
 
 def test_a_list_is_refused(tmp_path) -> None:
-    with pytest.raises(InputError, match="mapping"):
-        primus.read(write(tmp_path, "hardware_config: [1]"), catalogue.cluster("mi300x"))
+    refusal(primus.read, write(tmp_path, "hardware_config: [1]"), catalogue.cluster("mi300x"), match="mapping")
 
 
 # Systems of transformer-perf-estimates: read in their own words, refused in one error, and as fast as they say.
@@ -215,9 +213,8 @@ def test_a_faster_network_is_never_slower(tmp_path, kind: str) -> None:
 
 
 def test_a_rate_above_the_lines_is_a_mistake(tmp_path) -> None:
-    with pytest.raises(InputError) as caught:
-        _cluster(tmp_path, ", busbw_gbs: 401, busbw_one_rank_gbs: 51")
-    assert [problem.key for problem in caught.value.problems] == ["inter.busbw_gbs", "inter.busbw_one_rank_gbs"]
+    caught = refusal(_cluster, tmp_path, ", busbw_gbs: 401, busbw_one_rank_gbs: 51")
+    assert [problem.key for problem in caught.problems] == ["inter.busbw_gbs", "inter.busbw_one_rank_gbs"]
 
 
 def test_two_figures_of_two_nodes_hold_on_a_hundred_and_twenty_eight(root: Path) -> None:

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from asked import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
 
-from projector.errors import InputError
 from projector.frameworks import resolve
 from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
@@ -277,9 +277,8 @@ def test_words_of_trainers(word: str, name: str) -> None:
 
 
 def test_an_unknown_optimizer_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InputError) as caught:
-        project(workload(optimizer="soap"), H100)
-    (problem,) = caught.value.problems
+    caught = refusal(project, workload(optimizer="soap"), H100)
+    (problem,) = caught.problems
     assert problem.key == "recipe.optimizer"
     assert all(name in problem.expected for name in OPTIMIZERS)
 

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 import command_line
 import pytest
+from asked import refusal
 from tabled import tabled
 
 import projector as pj
@@ -85,8 +86,7 @@ def test_a_question_opens_no_file_that_it_names(monkeypatch, tmp_path) -> None:
 
 
 def test_a_missing_word_is_named() -> None:
-    with pytest.raises(InputError, match="model: found 'nothing'"):
-        answers.words("view", {"gpu": "h100_sxm"})
+    refusal(answers.words, "view", {"gpu": "h100_sxm"}, match="model: found 'nothing'")
     spelled = answers.words("view", {"model": "Qwen/Qwen3-8B", "gpu": "H100"})
     assert {"qwen3_8b", "h100_sxm"} <= set(spelled)
 
