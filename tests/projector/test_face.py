@@ -158,8 +158,7 @@ def test_parts_of_a_projection_draw_and_say_themselves() -> None:
     ],
 )
 def test_what_newcomers_type_is_answered_in_words_of_python(asked: Callable[[], object], told: str) -> None:
-    caught = refusal(asked, match=told)
-    assert "--" not in str(caught)
+    assert "--" not in str(refusal(asked, match=told))
 
 
 def test_what_nobody_states_follows_the_model_and_the_gpu() -> None:

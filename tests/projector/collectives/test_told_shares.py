@@ -193,8 +193,7 @@ def read(folder: Path, text: str, name: str = "out.txt", **settings: object) -> 
 
 
 def refused(folder: Path, text: str, **settings: object) -> str:
-    caught = refusal(read, folder, text, **settings)
-    return str(caught)
+    return str(refusal(read, folder, text, **settings))
 
 
 @pytest.mark.parametrize("kind", sorted(printed.NAMES))

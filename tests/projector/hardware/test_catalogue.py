@@ -105,8 +105,7 @@ def test_all_mistakes_of_a_cluster_file_at_once(tmp_path) -> None:
 def test_broken_yaml_is_one_problem(tmp_path, text: str) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text(text, encoding="utf-8")
-    caught = refusal(catalogue.gpu, str(path))
-    assert len(caught.problems) == 1
+    assert len(refusal(catalogue.gpu, str(path)).problems) == 1
 
 
 # Machines that clouds rent: their network is what the provider states, and all names find them.

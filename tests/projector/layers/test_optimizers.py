@@ -272,8 +272,7 @@ def test_orthogonal_updates_take_at_least_all_products_of_the_costliest_matrix()
 @pytest.mark.parametrize(("word", "name"), tabled("names", "optimizers_by_words"))
 def test_words_of_trainers(word: str, name: str) -> None:
     assert named(word) == name
-    args = todays_words({"optimizer": word})
-    assert args["optimizer"] == ("adam" if name == "adamw" else name)
+    assert todays_words({"optimizer": word})["optimizer"] == ("adam" if name == "adamw" else name)
 
 
 def test_an_unknown_optimizer_is_refused_with_the_known_ones() -> None:

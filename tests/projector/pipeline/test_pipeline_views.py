@@ -76,8 +76,7 @@ def test_sketch_is_one_line_a_rank_in_the_width(name):
 
 
 def test_sketch_says_what_is_wrong():
-    caught = refusal(sketch.sketch, line(), 5)
-    assert [problem.key for problem in caught.problems] == ["width"]
+    assert [problem.key for problem in refusal(sketch.sketch, line(), 5).problems] == ["width"]
 
 
 # Pictures of a timeline: written, of the right kind, and refused in words.

@@ -43,8 +43,7 @@ def test_the_view_says_the_command_and_the_python_that_say_the_same() -> None:
     assert len(view["activations_by_module"]) == 2  # one a rank
     seconds = view["projections"]["simulate"]["step_seconds"]
     words = view["shell"].replace("\\\n", " ").split()
-    told = command_line.document(*words)
-    assert told["projections"]["simulate"]["step_seconds"] == seconds
+    assert command_line.document(*words)["projections"]["simulate"]["step_seconds"] == seconds
     names: dict[str, Any] = {}
     exec(view["python"].replace("pj.project", "made = pj.project"), names)
     assert names["made"].step_seconds == seconds
