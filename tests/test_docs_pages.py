@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from asked import refusal
+from asked import put, refusal
 from docsite import figures, names, reference
 from docsite.blocks import cells, markers, replaced
 from docsite.figures import FIGURES, SWITCHES
@@ -131,8 +131,7 @@ def test_a_missing_heading_or_report_is_named() -> None:
 def test_stale_pages_are_found(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(tool, "DOCS", tmp_path)
     monkeypatch.setattr(tool.names, "path_of", lambda page: page.name)
-    page = tmp_path / "p.md"
-    page.write_text(PAGE, encoding="utf-8")
+    page = put(tmp_path / "p.md", PAGE)
     assert tool.main(["check"]) == 1
     assert "p.md: its generated parts are not current" in capsys.readouterr().err
     assert tool.main(["fill"]) == 0

@@ -86,8 +86,7 @@ def test_missing_folders_and_unknown_texts(tmp_path: Path) -> None:
     for path, found in ((tmp_path / "no.log", NO_FILE), (tmp_path, "a folder")):
         caught = refusal(load, path)
         assert caught.problems[0].found == found
-    unknown = put(tmp_path / "x.log", "\n\nhello there\n")
-    caught = refusal(load, unknown, match="known log dialect")
+    caught = refusal(load, put(tmp_path / "x.log", "\n\nhello there\n"), match="known log dialect")
     assert caught.problems[0].found == "no line of a known trainer"
 
 

@@ -121,8 +121,7 @@ def test_without_a_device_the_clusters_gpu_must_be_that_of_the_file(
 
 def test_a_place_that_cannot_be_written_is_told(taken: tuple[Workload, Measurement], cpu: Device, tmp_path) -> None:
     _, found = taken
-    (tmp_path / "a file").write_text("")
-    place = tmp_path / "a file" / "times.json"
+    place = put(tmp_path / "a file", "") / "times.json"
     refusal(artifact.save, place, found.timings, found.asked, (), cpu, match="a file that can be written")
 
 

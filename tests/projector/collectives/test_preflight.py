@@ -5,7 +5,7 @@ from pathlib import Path
 
 import command_line
 import pytest
-from asked import refusal
+from asked import put, refusal
 from tabled import tabled
 
 from projector.collectives import measured_shares, preflight
@@ -51,9 +51,7 @@ def report() -> str:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    file = tmp_path / "preflight_report_perf.md"
-    file.write_text(report())
-    return file
+    return put(tmp_path / "preflight_report_perf.md", report())
 
 
 def test_what_a_report_times_is_what_the_model_gets_back(path: Path) -> None:

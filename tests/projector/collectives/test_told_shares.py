@@ -7,7 +7,7 @@ from pathlib import Path
 import command_line
 import printed
 import pytest
-from asked import refusal, says
+from asked import put, refusal, says
 from tabled import tabled
 
 from projector.cli import run
@@ -187,9 +187,7 @@ def timed(swept: nccl_tests.CollectiveTest) -> list[float]:
 
 
 def read(folder: Path, text: str, name: str = "out.txt", **settings: object) -> tuple[nccl_tests.CollectiveTest, ...]:
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return nccl_tests.read([path], **settings)
+    return nccl_tests.read([put(folder / name, text)], **settings)
 
 
 def refused(folder: Path, text: str, **settings: object) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import command_line
 import pytest
 import yaml
-from asked import refusal, says
+from asked import put, refusal, says
 from tabled import tabled
 
 import projector as pj
@@ -80,8 +80,7 @@ def test_all_mistakes_of_a_gpu_file_at_once(tmp_path) -> None:
     chip |= {"compute_units": 200, "vendor": "amdd", "hbm": 3, "memory_gib": -1, "tdp_watts": True}
     chip["peak_tflops"]["bf15"] = 1
     chip["sources"] = chip["sources"][1:]
-    path = tmp_path / "bad.yaml"
-    path.write_text(yaml.safe_dump(chip), encoding="utf-8")
+    path = put(tmp_path / "bad.yaml", yaml.safe_dump(chip))
     caught = refusal(read_gpu, path)
     keys = {problem.key for problem in caught.problems}
     assert keys >= {"vendor", "hbm", "memory_gib", "tdp_watts", "peak_tflops.bf15", "peak_tflops.bf16", "sources"}
@@ -103,9 +102,7 @@ def test_all_mistakes_of_a_cluster_file_at_once(tmp_path) -> None:
 
 @pytest.mark.parametrize("text", ["a: [1\n", "- 1\n", ""])
 def test_broken_yaml_is_one_problem(tmp_path, text: str) -> None:
-    path = tmp_path / "broken.yaml"
-    path.write_text(text, encoding="utf-8")
-    assert len(refusal(catalogue.gpu, str(path)).problems) == 1
+    assert len(refusal(catalogue.gpu, str(put(tmp_path / "broken.yaml", text))).problems) == 1
 
 
 # Machines that clouds rent: their network is what the provider states, and all names find them.
@@ -152,9 +149,7 @@ FASTER = {
 
 
 def read(tmp_path, **changes: object) -> Cluster:
-    path = tmp_path / "own.yaml"
-    path.write_text(yaml.safe_dump({**FASTER, **changes}), encoding="utf-8")
-    return catalogue.cluster(str(path))
+    return catalogue.cluster(str(put(tmp_path / "own.yaml", yaml.safe_dump({**FASTER, **changes}))))
 
 
 def test_what_is_not_stated_is_the_base_s(tmp_path) -> None:
@@ -244,9 +239,7 @@ def test_mistakes_name_the_key(stated: dict[str, object], expected: str) -> None
 
 
 def own_gpu(tmp_path, **content: object) -> str:
-    path = tmp_path / "own.yaml"
-    path.write_text(yaml.safe_dump({"base": "gpus/h100_sxm", **content}))
-    return str(path)
+    return str(put(tmp_path / "own.yaml", yaml.safe_dump({"base": "gpus/h100_sxm", **content})))
 
 
 @pytest.mark.parametrize("name", sorted(set(catalogue.cluster_names()) & set(catalogue.gpu_names())))

@@ -7,7 +7,7 @@ from typing import Any
 
 import command_line
 import pytest
-from asked import refusal
+from asked import put, refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
@@ -36,9 +36,7 @@ from tests.workloads import workload
 
 
 def write(folder: Path, text: str) -> Path:
-    path = folder / "hw.yaml"
-    path.write_text(text, encoding="utf-8")
-    return path
+    return put(folder / "hw.yaml", text)
 
 
 def test_bandwidths_latencies_and_topology_reach_the_fabrics(tmp_path) -> None:
@@ -108,9 +106,7 @@ CASE = ("--model", "llama3.1_8b", "--gpus", "64", "--tp", "2", "--mbs", "1", "--
 
 
 def described(folder: Path, **changed: Any) -> str:
-    file = folder / "mine.json"
-    file.write_text(json.dumps({**B200, **changed}))
-    return str(file)
+    return str(put(folder / "mine.json", json.dumps({**B200, **changed})))
 
 
 def step(cluster: Cluster) -> float:
@@ -185,9 +181,7 @@ _LONGEST = 8 * 2.0**30
 
 
 def _cluster(folder: Path, more: str = "") -> Cluster:
-    path = folder / "mine.yaml"
-    path.write_text(_FILE.format(more=more))
-    return catalogue.cluster(str(path))
+    return catalogue.cluster(str(put(folder / "mine.yaml", _FILE.format(more=more))))
 
 
 def _busbw(cluster: Cluster, gpus: int, per_node: int) -> float:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from asked import refusal
+from asked import put, refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from test_schedules import sizes
@@ -38,8 +38,7 @@ def test_trace_holds_every_action(tmp_path):
 
 
 def test_trace_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    target = tmp_path / "step.json"
-    target.write_text("old")
+    target = put(tmp_path / "step.json", "old")
 
     def fail(*args, **kwargs):
         raise OSError("disk full")

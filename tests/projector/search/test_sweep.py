@@ -13,7 +13,7 @@ from typing import Any
 import command_line
 import pytest
 import yaml
-from asked import refusal, says
+from asked import put, refusal, says
 
 from projector import project
 from projector.__main__ import main
@@ -31,9 +31,7 @@ OF_FEW: dict[str, Any] = {"recompute_granularity": ["none"], "data_parallel_shar
 
 
 def written(folder: Path, content: dict[str, Any], name: str = "grid.yaml") -> Path:
-    file = folder / name
-    file.write_text(yaml.safe_dump(content))
-    return file
+    return put(folder / name, yaml.safe_dump(content))
 
 
 def kept(path: Path) -> list[dict[str, Any]]:
@@ -249,8 +247,7 @@ def test_pictures_of_a_search(tmp_path) -> None:
     assert re.search(r"<pre>projector performance [^<]*\\\n[^<]*</pre>", page)
     assert "Best configurations" in page
     assert all(file.stat().st_size > 10_000 for file in tmp_path.iterdir())
-    (tmp_path / "file").write_text("")
-    assert main([*words, *held, "--plots", str(tmp_path / "file")]) == 2
+    assert main([*words, *held, "--plots", str(put(tmp_path / "file", ""))]) == 2
 
 
 def test_the_whole_run_of_a_row_is_that_of_plan(tmp_path, capsys) -> None:

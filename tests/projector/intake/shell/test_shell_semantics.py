@@ -119,8 +119,7 @@ def test_damaged_scripts_raise_input_errors_alone(data, tmp_path_factory):
 
 @given(data=st.binary(max_size=300))
 def test_bytes_raise_input_errors_alone(data, tmp_path_factory):
-    file = tmp_path_factory.mktemp("bytes") / "script.sh"
-    file.write_bytes(b"#!/bin/bash\n" + data)
+    file = put(tmp_path_factory.mktemp("bytes") / "script.sh", b"#!/bin/bash\n" + data)
     with contextlib.suppress(InputError, Unsupported):
         scripts.load(file)
 
