@@ -12,7 +12,7 @@ from tabled import tabled
 
 from harness.evidence.ingest.command import load
 from harness.evidence.ingest.dialects import read_log
-from harness.evidence.ingest.logs import torchtitan
+from harness.evidence.ingest.logs import registry
 from harness.evidence.ingest.logs.events import Arguments
 from harness.evidence.ingest.logs.logged import AFTER_EVALUATION
 from harness.evidence.ingest.logs.olmo_config import arguments
@@ -62,7 +62,7 @@ def test_torchtitans_model_as_json(tmp_path: Path, ranks: tuple[str], layers: li
     text = [f"[titan] - root - INFO - Building llama3 175M with {first}", *rest]
     text += [f"[titan] step: {i}  loss: 6.1  memory: 49.66GiB(52.28%)  tps: 5,856  mfu: 34.29%" for i in (1, 2)]
     printed = "".join(f"{rank}{line}\n" for line in text for rank in ranks)
-    found = torchtitan.events(open_source(put(tmp_path / "a.log", printed)).lines())
+    found = registry.events_of(open_source(put(tmp_path / "a.log", printed)), "torchtitan")
     (arguments,) = (event for event in found if isinstance(event, Arguments))
     assert arguments.values.get("num_layers") == (2 if whole else None)
     assert arguments.values["model_name"] == "llama3 175M"
