@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from asked import refusal
+from workloads import workload
 
 from harness.evidence import dataset
 from projector import Projection, project, project_many
@@ -47,8 +48,7 @@ def layouts(number: int) -> list[Workload]:
     """Layouts of dense and expert models over all schedules; some do not divide, some do not fit, one has no layers."""
     draw = random.Random(11)
     models = {name: zoo.load(name) for name in ("llama3_8b", "llama3_70b", "qwen3_30b_a3b", "deepseek_v3")}
-    packed = Recipe(micro_batch_size=1, global_batch_size=256, seq_length=2048, document_lengths=(1024, 1024))
-    found = [Workload(model=zoo.load("deepseek_v3.2"), recipe=packed, gpus=256)]
+    found = [workload("deepseek_v3.2", 256, global_batch_size=256, seq_length=2048, document_lengths=(1024, 1024))]
     while len(found) < number:
         name, pp = draw.choice(list(models)), draw.choice((1, 2, 4, 8))
         dense = name.startswith("llama")

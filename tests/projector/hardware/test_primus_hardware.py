@@ -29,9 +29,6 @@ from projector.operators.types import Gemm
 from projector.parameter import Parameter
 from projector.search.sweep import grid, points
 from projector.settle.workload import settle
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
 from tests.workloads import workload
 
 
@@ -288,8 +285,7 @@ def test_an_unknown_architecture_takes_the_nearest_of_its_vendor() -> None:
 
 
 def test_a_projection_says_whose_kernels_stand_in() -> None:
-    recipe = Recipe(micro_batch_size=1, global_batch_size=8, seq_length=4096)
-    run = Workload(model=zoo.load("llama3_8b"), recipe=recipe, gpus=8)
+    run = workload("llama3_8b", 8, global_batch_size=8)
     known = cluster("mi355x")
     assert settle(run, known).assumed == settle(run, replace(known, gpu=stranger("mi355x"))).assumed
     borrowed = settle(run, replace(known, gpu=stranger("mi355x", arch="gfx1250"))).assumed

@@ -28,11 +28,8 @@ from projector.layers.cross_entropy import cross_entropy
 from projector.layers.local import LayerView, local
 from projector.layers.lower import head, layer
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
-from projector.workload import zoo
 from projector.workload.lora import LoRA
 from projector.workload.model import decoder
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
 from tests.workloads import workload
 
 
@@ -235,8 +232,7 @@ def test_automodels_loss_of_experts_stays_in_bf16() -> None:
     """log-softmax of 2-byte logits (F.cross_entropy without a copy to fp32): half its bytes, and the logits."""
     found = {}
     for name in ("llama3_8b", "qwen3_30b_a3b"):
-        recipe = Recipe(micro_batch_size=4, global_batch_size=32, seq_length=4096)
-        run = resolve(Workload(model=zoo.load(name), recipe=recipe, gpus=8, framework="automodel"), "nvidia", "hopper")
+        run = resolve(workload(name, 8, "automodel", micro_batch_size=4, global_batch_size=32), "nvidia", "hopper")
         view = local(run)
         found[run.execution.fusion.loss] = (cross_entropy(view), view.tokens * view.vocab)
     (full, many), (half, few) = found["fp32"], found["bf16"]
