@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from projector.dataclass import dataclass
 
@@ -14,6 +15,7 @@ NO_FILE = "no such file"
 _MOST_TEXT = 300
 _MOST_EXPECTED = 3_000
 _MOST_PROBLEMS = 100
+_T = TypeVar("_T")
 
 
 def truncate(text: str, most: int) -> str:
@@ -91,6 +93,15 @@ def collecting_into(problems: list[Problem]) -> Iterator[None]:
         yield
     except InputError as error:
         problems += error.problems
+
+
+def or_none(problems: list[Problem], read: Callable[[], _T]) -> _T | None:
+    """Returns what ``read`` returns; None where it raises :class:`InputError`, whose problems join ``problems``."""
+    try:
+        return read()
+    except InputError as error:
+        problems += error.problems
+        return None
 
 
 class Unsupported(ValueError):

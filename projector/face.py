@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from projector import projection
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, or_none
 from projector.expectation import Knowledge
 from projector.intake.values import literal
 from projector.io.rows import Rows
@@ -226,7 +226,7 @@ def _as_list(value: Any) -> Any:
 @contextmanager
 def _read(words: Mapping[str, Any], function: str) -> Iterator[tuple[Case, argparse.Namespace]]:
     """Yields the case of ``words`` as the command line reads it; later mistakes, too, are blamed on the words."""
-    from projector.cli.inputs import naming_the_flag, or_none, read_case
+    from projector.cli.inputs import naming_the_flag, read_case
 
     problems: list[Problem] = []
     given = {name: value for name, value in words.items() if value is not None}
@@ -250,7 +250,6 @@ def _read(words: Mapping[str, Any], function: str) -> Iterator[tuple[Case, argpa
 def _flags(words: Mapping[str, Any], problems: list[Problem]) -> argparse.Namespace:
     """Returns the options of words that are flags of the command line and no fields, among them switches of Megatron-LM
     that set several fields."""
-    from projector.cli.inputs import or_none
     from projector.cli.options import selection
     from projector.cli.parser import parse
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from asked import put, refusal
 from docsite import figures, names, reference
 from docsite.blocks import cells, markers, replaced
 from docsite.figures import FIGURES, SWITCHES
@@ -15,7 +16,6 @@ from tabled import tabled
 
 import docs as tool
 from harness.contracts.results import COLUMNS
-from projector.errors import InputError
 from projector.workload.recipe import Recipe
 from tests.docs_tools import DOCS, ROOT, pages
 
@@ -123,19 +123,15 @@ def test_every_part_can_be_made(name: str) -> None:
 
 
 def test_a_missing_heading_or_report_is_named() -> None:
-    with pytest.raises(InputError, match="no such heading"):
-        figures.section("figures", "Nothing")
-    with pytest.raises(InputError, match="does not exist"):
-        figures.report("nothing")
-    with pytest.raises(InputError, match="in-short"):
-        tool.block("in-shorts")
+    refusal(figures.section, "figures", "Nothing", match="no such heading")
+    refusal(figures.report, "nothing", match="does not exist")
+    refusal(tool.block, "in-shorts", match="in-short")
 
 
 def test_stale_pages_are_found(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(tool, "DOCS", tmp_path)
     monkeypatch.setattr(tool.names, "path_of", lambda page: page.name)
-    page = tmp_path / "p.md"
-    page.write_text(PAGE, encoding="utf-8")
+    page = put(tmp_path / "p.md", PAGE)
     assert tool.main(["check"]) == 1
     assert "p.md: its generated parts are not current" in capsys.readouterr().err
     assert tool.main(["fill"]) == 0

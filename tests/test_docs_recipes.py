@@ -190,8 +190,7 @@ def test_a_strategy(tmp_path, monkeypatch) -> None:
         used = dataclasses.replace(own, execution=execution)
         gpu = catalogue.gpu("h100_sxm")
         assert plan(used, gpu).components["gradients"] > 4 * plan(own, gpu).components["gradients"]
-    with pytest.raises(KeyError):
-        Execution.of(**said)
+    refusal(Execution.of, **said, kind=KeyError)
 
 
 def test_a_recipe_field(tmp_path) -> None:

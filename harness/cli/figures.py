@@ -31,8 +31,7 @@ from harness.report import (
 from harness.report.pictures import Picture
 from harness.report.table import Report
 from projector import posterior
-from projector.cli.inputs import or_none
-from projector.errors import NO_FILE, InputError, Problem, raise_all
+from projector.errors import NO_FILE, InputError, Problem, or_none, raise_all
 from projector.io.files import write_whole
 from projector.io.progress import progress
 

@@ -25,10 +25,9 @@ from harness.predictors import Predictor
 from harness.report import files, github, junit, provenance, publish, runner, screen, view_drift
 from harness.report.table import Report
 from harness.score import drift, gate
-from projector.cli.inputs import or_none
 from projector.cli.options import add_kernels, read_settings
 from projector.dataclass import dataclass
-from projector.errors import Problem, raise_all, unknown
+from projector.errors import Problem, or_none, raise_all, unknown
 from projector.io.files import write_whole
 from projector.io.progress import progress
 from projector.kernels.settings import DEFAULT

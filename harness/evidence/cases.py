@@ -10,7 +10,7 @@ from typing import Any
 from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
 from harness.evidence.dataset import lacks, missing_model
 from projector import frameworks
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, nearest, or_none
 from projector.frameworks import experts_follow
 from projector.hardware import catalogue, user_files
 from projector.hardware.types import Cluster
@@ -122,8 +122,5 @@ def _cluster(item: Mapping[str, Any], where: str, key: str, problems: list[Probl
     if kind not in item or not (catalogue.is_path(name) or name in known):
         problems += [Problem(where, key + kind, item[kind], nearest(name, known))] if kind in item else []
         return None
-    try:
-        return catalogue.cluster(name) if kind == "cluster" else catalogue.default_cluster(name)
-    except InputError as error:
-        problems += error.problems
-        return None
+    read = catalogue.cluster if kind == "cluster" else catalogue.default_cluster
+    return or_none(problems, lambda: read(name))

@@ -7,19 +7,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts import frame
 from harness.contracts.estimates import publisher
 from harness.contracts.frame import CELL
 from harness.evidence import shelf
-from harness.report.table import NONE, Cell, Column, Table, cells, columns, number, percent, table_of
+from harness.report.table import NONE, Cell, Column, Table, cells, columns, number, percent
 from harness.score.figures import Figures
 from projector.dataclass import dataclass
 from projector.errors import truncate
 from projector.io.table import SHOWN as FORMATS
-from projector.io.table import at
+from projector.io.table import cell, specified
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,11 +37,6 @@ DEGREES = {
 
 def yes_no(value: object) -> str:
     return "yes" if value else "no"
-
-
-def stated(value: object) -> str:
-    """Returns the value as text; a dash where there is nothing."""
-    return str(value) or NONE
 
 
 def few(words: Sequence[str], most: int = 4) -> str:
@@ -68,7 +62,7 @@ def _ends(shown: Callable[[float], str]) -> Callable[[tuple[float, float]], str]
 #: The ways in which ``as`` of an entry of ``tables.yaml`` shows a value; a text with a brace is a format.
 SHOWN: Mapping[str, Callable[[Any], str]] = {
     **FORMATS,
-    **{f.__name__: f for f in (yes_no, stated, few, span)},
+    **{f.__name__: f for f in (yes_no, few, span)},
     "percent2": partial(percent, digits=2),
     "number_span": _ends(number),
     "whole": "{:,.0f}".format,
@@ -77,8 +71,6 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
     "points": lambda value: f"{100 * value:.2f}",
     "more_points": lambda value: f"{100 * value:+.2f}",
     "points_span": _ends(lambda value: f"{100 * value:+.1f}"),
-    "ms": lambda seconds: f"{1e3 * seconds:.2f}",
-    "ms1": lambda seconds: f"{1e3 * seconds:.1f}",
     "more_ms": lambda seconds: f"{1e3 * seconds:+.2f}",
     "micro": lambda seconds: f"{1e6 * seconds:.4g}",
     "micro1": lambda seconds: f"{1e6 * seconds:.1f}",
@@ -86,8 +78,6 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
     "count_some": lambda items: _some(len(items)),
     "some": _some,
     "some_bare": lambda value: str(value or ""),
-    "joined": lambda words: ", ".join(words) or NONE,
-    "joined_bare": ", ".join,
     "cut": partial(truncate, most=28),
     "kinds": lambda names: few(names, 3) or NONE,
     "order": lambda of: f"{number(of.tau)} ({of.groups})",
@@ -97,36 +87,13 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
 _FILE: Mapping[str, Any] = shelf.data("report/tables.yaml")
 
 
-def cell(said: Mapping[str, Any], place: int = 0, known: Mapping[str, Any] = MappingProxyType({})) -> Cell:
-    """Returns the column of an entry of ``tables.yaml``, the ``place``-th of its table. ``known``: words of its title,
-    and functions that it names."""
-    numeric, as_ = "figure" in said, str(said.get("as", ""))
-    title = str(said["figure" if numeric else "text"])
-    of = str(said.get("of", title))
-    hooks = {name: value for name, value in known.items() if callable(value)}
-
-    def value_of(item: Any) -> Any:
-        return item[place] if "of" not in said and type(item) is tuple else at(item, of)
-
-    shown = as_.format if "{" in as_ else hooks.get(as_) or (SHOWN[as_] if as_ else str)
-    column = Column(
-        title.format(**known) if "{" in title else title, numeric, said.get("help", ""), said.get("minor", 0)
-    )
-    return Cell(column, hooks.get(of, value_of), shown)
-
-
 def tabled(key: str, items: Iterable[Any], /, **known: Any) -> Table:
-    """Returns the table ``key`` of ``tables.yaml``, a line an item. ``known``: words of its title, note and columns,
-    functions of an item or of a value that its columns name, and the conditions of its conditional columns (``when``)."""
-    entry = _FILE["tables"][key]
-    columns = [column for column in entry["columns"] if "when" not in column or known.get(column["when"])]
-    title, note = (entry.get(part, "").format(**known) for part in ("title", "note"))
-    shown = [cell(column, place, known) for place, column in enumerate(columns)]
-    return table_of(title, items, shown, note.strip(), detail=entry.get("detail", False))
+    """Returns the table ``key`` of ``tables.yaml``, a line an item; ``known``: what its entry names (as ``specified``)."""
+    return specified(_FILE["tables"][key], items, known, SHOWN)
 
 
 #: The figures that a table may show of the rows of one line. Held out, where nothing else is said.
-METRICS: Mapping[str, Cell] = {name: cell(said) for name, said in _FILE["metrics"].items()}
+METRICS: Mapping[str, Cell] = {name: cell(said, formats=SHOWN) for name, said in _FILE["metrics"].items()}
 
 #: The errors that kernel models must reach, as values.
 GOALS: Sequence[Mapping[str, Any]] = _FILE["goals"]

@@ -12,8 +12,9 @@ from projector.cli.parser import wrapped
 from projector.cli.plan_view import lasting, tokens, triple
 from projector.cli.search_view import exactness, too_close, why_nothing_fits
 from projector.cli.search_view import one as configuration
+from projector.cli.tables import tabled
 from projector.hardware.yaml_file import WHAT_IF
-from projector.io.table import Line, Table, factor, gib, percent, table_of, text, values
+from projector.io.table import Line, Table, factor, gib, percent, text, values
 from projector.search.words import words
 
 
@@ -69,9 +70,9 @@ def _side_by_side(answers: Sequence[Answer]) -> Table:
     work, cells = answers[0].case.workload, [_cells(each) for each in answers]
     names = [each.case.cluster.gpu.name for each in answers]
     titles = dict.fromkeys(title for of_gpu in cells for title in of_gpu)
-    columns = (text("", str), *(text(name, of_gpu.get) for name, of_gpu in zip(names, cells, strict=True)))
-    title = f"{work.model.name}, {work.recipe.seq_length:,}-token samples, {work.framework}"
-    return table_of(title, titles, columns, "Steps, speeds and days as measured runs let expect them.")
+    gpus = [text(name, of_gpu.get) for name, of_gpu in zip(names, cells, strict=True)]
+    subject = values(work, "model=model.name length=recipe.seq_length framework")
+    return tabled("side_by_side", titles, gpus=gpus, **subject)
 
 
 def _cells(answer: Answer) -> dict[str, str]:

@@ -10,10 +10,11 @@ from typing import Any
 from projector.cli import as_json
 from projector.cli.flags import add_command
 from projector.cli.parser import Parser
+from projector.cli.tables import tabled
 from projector.errors import InputError, Problem, nearest
-from projector.io.table import NONE, Cell, at, figure, table_of, text, values
+from projector.io.table import NONE, at, values
 
-_PEAKS = {"16-bit": "fp16", "8-bit": "fp8", "4-bit": "mxfp4"}  # a type that every GPU with such a rate has
+_PEAKS = ("fp16", "fp8", "mxfp4")  # a type that every GPU with such a rate has
 
 
 def register(parser: Parser) -> None:
@@ -32,13 +33,11 @@ def chosen(pattern: str, names: Sequence[str], what: str) -> list[str]:
 
 
 def _tell(
-    options: argparse.Namespace, documents: Sequence[Any], columns: Sequence[Cell], title: str, note: str = "",
-    rows: Sequence[Any] = (),
-) -> None:  # fmt: skip
+    options: argparse.Namespace, kind: str, documents: Sequence[Any], rows: Sequence[Any] = (), **known: Any
+) -> None:
     """Shows the documents of a catalogue as they are, or as a table of them (or of other ``rows``)."""
-    kind = title.partition(" ")[0].lower()
-    shown = table_of(f"{len(documents)} {title}", rows or documents, columns, note)
-    as_json.tell(options.json, lambda: {"command": kind, kind: documents}, lambda: [shown])
+    table = tabled(kind, rows or documents, count=len(documents), line_rate=_line_rate, **known)
+    as_json.tell(options.json, lambda: {"command": kind, kind: documents}, lambda: [table])
 
 
 def _models(options: argparse.Namespace) -> None:
@@ -53,18 +52,7 @@ def _models(options: argparse.Namespace) -> None:
         sizes = {"parameters": counted.main, "active_parameters": counted.active, "num_layers": model.num_layers}
         documents.append({"name": name, **sizes, "unsupported": model.unsupported})
     refused = any(each["unsupported"] for each in documents)
-    columns = (
-        text("model", "name"),
-        figure("parameters", "parameters", _billions),
-        figure("active", "active_parameters", _billions),
-        figure("layers", "num_layers", minor=1),
-        *((text("not projected, because of", "unsupported", ", ".join),) if refused else ()),
-    )
-    _tell(options, documents, columns, "models (10⁹ parameters)")
-
-
-def _billions(number: float) -> str:
-    return f"{number / 1e9:.2f}"
+    _tell(options, "models", documents, refused=refused)
 
 
 def _gpus(options: argparse.Namespace) -> None:
@@ -73,27 +61,20 @@ def _gpus(options: argparse.Namespace) -> None:
     documents = []
     for name in chosen(options.pattern, catalogue.gpu_names(), "gpus"):
         gpu = catalogue.gpu(name)
-        facts = {"name": name, "title": gpu.title, "vendor": gpu.vendor, "arch": gpu.arch, "peak": gpu.peak}
+        facts: dict[str, Any] = {
+            "name": name,
+            "title": gpu.title,
+            "vendor": gpu.vendor,
+            "arch": gpu.arch,
+            "peak": gpu.peak,
+        }
         documents.append({**facts, "memory_bytes": gpu.memory_bytes, "memory_bandwidth": gpu.memory_bandwidth})
     clusters = {name: catalogue.cluster(name) for name in catalogue.cluster_names()}
-    columns = (
-        text("gpu", "name"),
-        text("title", "title", minor=4),
-        text("architecture", "arch", minor=1),
-        *(
-            figure(bits, lambda gpu, kind=kind: gpu["peak"].get(kind), lambda rate: f"{rate / 1e12:.0f}")  # type: ignore[misc]
-            for bits, kind in _PEAKS.items()
-        ),
-        figure("GiB", "memory_bytes", lambda size: f"{size / 2**30:.0f}"),
-        figure("GB/s", "memory_bandwidth", lambda rate: f"{rate / 1e9:.0f}"),
-        figure("node", lambda gpu: at(clusters.get(gpu["name"]), "gpus_per_node")),
-        text("fabric in the node, GB/s", lambda gpu: at(clusters.get(gpu["name"]), "intra"), _line_rate, minor=2),
-        text("between nodes, GB/s", lambda gpu: at(clusters.get(gpu["name"]), "inter"), _line_rate, minor=3),
-    )
-    note = "Dense peaks in TFLOP/s; fabric bandwidth per GPU and direction in the usual cluster of the GPU."
     others = [name for name in clusters if name not in catalogue.gpu_names()]
-    note += f" Further clusters: {', '.join(others)}." if others else ""
-    _tell(options, documents, columns, "GPUs", note)
+    further = f" Further clusters: {', '.join(others)}." if others else ""
+    rates = dict.fromkeys(_PEAKS)
+    rows = [{**rates, **each["peak"], **each, "cluster": clusters.get(each["name"])} for each in documents]
+    _tell(options, "gpus", documents, rows, others=further)
 
 
 def _line_rate(fabric: Any) -> str:
@@ -111,16 +92,7 @@ def _clusters(options: argparse.Namespace) -> None:
         cluster = catalogue.cluster(name)
         fabrics = {level: values(getattr(cluster, level), "name topology bandwidth") for level in ("intra", "inter")}
         documents.append({"name": name, **values(cluster, "gpu=gpu.name gpus_per_host gpus_per_node"), **fabrics})
-    columns = (
-        text("cluster", "name"),
-        text("gpu", "gpu", minor=1),
-        figure("host", "gpus_per_host"),
-        figure("node", "gpus_per_node"),
-        text("fabric in the node, GB/s", "intra", _line_rate),
-        text("between nodes, GB/s", "inter", _line_rate),
-    )
-    note = "GPUs of a host and of a node (an NVLink domain may span hosts); bandwidth per GPU and direction."
-    _tell(options, documents, columns, "clusters", note)
+    _tell(options, "clusters", documents)
 
 
 def _frameworks(options: argparse.Namespace) -> None:
@@ -133,8 +105,7 @@ def _frameworks(options: argparse.Namespace) -> None:
         for each in documents
         for place, source in enumerate(each["sources"] or (NONE,))
     ]
-    columns = (text("framework", 0), text("title", 1, minor=1), text("sources", 2))
-    _tell(options, documents, columns, "frameworks", rows=rows)
+    _tell(options, "frameworks", documents, rows)
 
 
 _COMMANDS = {"models": _models, "gpus": _gpus, "clusters": _clusters, "frameworks": _frameworks}

@@ -10,7 +10,8 @@ from projector import pipeline
 from projector.card import PARTS
 from projector.cli.extra import Extra
 from projector.cli.inputs import Case
-from projector.io.table import Line, Table, figure, gib, number1, percent, signed, table_of, text, values
+from projector.cli.tables import tabled
+from projector.io.table import Line, Table, signed, values
 from projector.projection import Projection, project
 from projector.search.explore import Tried, gains, singly, walk
 from projector.search.symptoms import Symptom, symptoms
@@ -22,17 +23,13 @@ def _interval(tried: Tried) -> str:
     return f"{100 * tried.low:+.1f} to {signed(tried.high)}"
 
 
-_COLUMNS = (
-    text("category", "change.kind", minor=3),
-    text("change", "change.label"),
-    text("kept", lambda t: "*" if t.kept else "memory" if t.projection and t.projection.memory.order else ""),
-    figure("tokens/s/GPU", "projection.tgs", number1),
-    figure("gain", lambda t: signed(t.gain) if t.projection else None),
-    figure("90 % interval", lambda t: _interval(t) if t.projection else None, minor=1),
-    text("moved", lambda t: f"{t.moved[0].removesuffix('_s')} {t.moved[1]:+.3f} s" if t.projection else t.reason),
-    figure("device GiB", "projection.memory.device", gib, minor=2),
-    text("memory", "projection.memory.words", minor=2),
-)
+def _kept(tried: Tried) -> str:
+    return "*" if tried.kept else "memory" if tried.projection and tried.projection.memory.order else ""
+
+
+def _moved(tried: Tried) -> str:
+    part, more = tried.moved
+    return f"{part.removesuffix('_s')} {more:+.3f} s" if tried.projection else tried.reason
 
 
 def extra(case: Case, mode: str) -> Extra:
@@ -62,15 +59,22 @@ def _blocks(
     """Yields what the largest parts ask for, every change tried with a mark on those kept, and the gain of those
     together."""
     rows = [(symptom, *answer) for symptom in asked for answer in (symptom.answers or ((None, 0.0),))]
-    note = "shorter by: of the part, for the same tokens; gain: of the whole run, as measured runs let expect it"
-    title = "What takes the time, and which switch it asks for, each alone on the run as it is"
-    yield table_of(title, rows, _ANSWER_COLUMNS, note)
-    title = "Exploration: each change alone on the best configuration before it"
-    note = (
-        "* kept for the categories after it; memory: not kept, since it may not fit; gain: as measured runs let expect it; "
-        "moved: seconds of this step, or why there is none"
+    yield tabled(
+        "symptoms",
+        rows,
+        named=lambda part: PARTS.get(part, part),
+        switch=lambda row: row[1].change.label if row[1] else _NO_SWITCH,
+        less=lambda row: row[2] if row[1] else None,
+        interval=_interval,
     )
-    yield table_of(title, tried, _COLUMNS, note)
+    yield tabled(
+        "exploration",
+        tried,
+        kept=_kept,
+        gain=lambda t: t.gain if t.projection else None,
+        interval=lambda t: _interval(t) if t.projection else None,
+        moved=_moved,
+    )
     framework, pipelined = baseline.resolved.workload.framework, baseline.resolved.workload.recipe.pp > 1
     runs = launch.schedules_of(framework)
     if others := [name for name in pipeline.names() if pipelined and name not in runs]:
@@ -90,14 +94,6 @@ def _together(
     return kept, gains(case.known.ratio(kept, baseline), kept, baseline) if kept else (0.0, 0.0, 0.0)
 
 
-_ANSWER_COLUMNS = (
-    text("part", lambda row: PARTS.get(row[0].part, row[0].part)),
-    figure("share", lambda row: percent(row[0].share), minor=2),
-    text("switch", lambda row: row[1].change.label if row[1] else _NO_SWITCH),
-    figure("shorter by", lambda row: percent(row[2]) if row[1] else None),
-    figure("gain", lambda row: signed(row[1].gain) if row[1] else None),
-    figure("90 % interval", lambda row: _interval(row[1]) if row[1] else None, minor=1),
-)
 _NO_SWITCH = "nothing tried here shortens it by a tenth and gains"
 
 

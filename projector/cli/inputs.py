@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from projector.cli.changes import ALL, USUAL, changed
 from projector.cli.options import read_settings
 from projector.cli.recipe_flags import Overrides, changed_model, read_overrides
 from projector.cli.source import read_source
 from projector.dataclass import dataclass
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, nearest, or_none
 from projector.expectation import Knowledge
 from projector.frameworks import experts_follow
 from projector.hardware import catalogue, user_files, what_if
@@ -37,7 +37,6 @@ from projector.workload.workload import MONTH, Workload, is_month
 if TYPE_CHECKING:
     from projector.projection import Projection
 
-_T = TypeVar("_T")
 
 #: Architectures that stand for several GPUs here, and the one that Primus means by them (AMD-AGI/Primus@fd1eeabb
 #: primus/core/projection, hardware profiles and their aliases).
@@ -188,15 +187,6 @@ def _blamed(problem: Problem, options: argparse.Namespace) -> Problem:
         return replace(problem, where="--gpus" if options.gpus else "--target-nodes", key="")
     whole = problem.where in ("", "pipeline", "pipeline layout")
     return replace(problem, where=options.config or _HERE) if whole else problem
-
-
-def or_none(problems: list[Problem], read: Callable[[], _T]) -> _T | None:
-    """Returns what ``read`` returns; None where it raises :class:`InputError`, whose problems join ``problems``."""
-    try:
-        return read()
-    except InputError as error:
-        problems += error.problems
-        return None
 
 
 def _framework(options: argparse.Namespace, loaded: Loaded | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def _lines(title: str, blocks: Sequence[BlockWork], modules: bool) -> Iterator[L
 
 
 def _table(block: BlockWork, modules: bool) -> Table:
-    from projector.io.table import figure, number0, number1, table_of, text
+    from projector.cli.tables import tabled
 
     def summed(key: str, unit: float = 1.0) -> Callable[[_Group], float]:
         return lambda row: sum(getattr(work, key) for work in row[2]) * unit
@@ -71,25 +70,23 @@ def _table(block: BlockWork, modules: bool) -> Table:
     def moved(row: _Group) -> float:
         return sum(work.bytes for work in row[2] if not work.collective)
 
-    flops, size = summed("flops"), summed("bytes")
-    columns = (
-        text("module" if modules else "operator", 0),
-        text("phase", 1, lambda phase: _TITLES.get(phase, phase)),
-        figure("GFLOP", lambda row: flops(row) / 1e9 or None, number1, minor=1),
-        figure("MB", lambda row: (moved(row) or size(row)) / 1e6 or None, number1, minor=2),
-        figure("FLOP/B", lambda row: flops(row) / moved(row) if flops(row) and moved(row) else None, number0),
-        figure("us", summed("seconds", 1e6), number0),
-        figure("hidden us", summed("hidden", 1e6), number0, minor=4),
-        figure("host us", summed("host", 1e6), number0, minor=3),
-        text("bound by", 2, _bound_of),
+    flops, size, time = summed("flops"), summed("bytes"), block.time
+    return tabled(
+        "operators",
+        [*_grouped(block.works, modules), ("all", "", block.works)],
+        title=f"{block.name}{', recomputed' if block.recomputed else ''}, {block.number} in the model",
+        forward=1e3 * time.forward.seconds,
+        backward=1e3 * time.backward.seconds,
+        unit="module" if modules else "operator",
+        brief=lambda phase: _TITLES.get(phase, phase),
+        gflop=lambda row: flops(row) / 1e9 or None,
+        mb=lambda row: (moved(row) or size(row)) / 1e6 or None,
+        intensity=lambda row: flops(row) / moved(row) if flops(row) and moved(row) else None,
+        us=summed("seconds", 1e6),
+        hidden=summed("hidden", 1e6),
+        host=summed("host", 1e6),
+        bound=_bound_of,
     )
-    time = block.time
-    forward, backward = 1e3 * time.forward.seconds, 1e3 * time.backward.seconds
-    note = f"In the step: forward {forward:.3f} ms, backward {backward:.3f} ms, with host and overlap."
-    again = ", recomputed" if block.recomputed else ""
-    title = f"{block.name}{again}, {block.number} in the model"
-    rows = [*_grouped(block.works, modules), ("all", "", block.works)]
-    return replace(table_of(title, rows, columns, note), total=True)
 
 
 def _grouped(works: Sequence[Work], modules: bool) -> list[_Group]:

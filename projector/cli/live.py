@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from projector.workload.workload import Workload
 
 _NOTHING = 1e-9  # seconds
-_MIB = 2.0**20
+_LEAST = 2.0**20 / 100  # bytes
 
 
 @contextmanager
@@ -83,44 +83,33 @@ def measurement(
 
 def table(times: Measurement, simulated: Projection, live: Projection, cluster: Cluster) -> Table:
     """Returns simulated, measured and, where the GPU has tables, recorded time, by kind of layer and of the step."""
-    from projector.io.table import NONE, figure, table_of, text, without
+    from projector.cli.tables import tabled
+    from projector.io.table import NONE, without
 
     parts = [each for each in _compared(times, simulated, live, cluster) if each.measured > _NOTHING]
-    error = "{:+.1%}".format
-    columns = (
-        text("part", "part"),
-        figure("simulated ms", "simulated", _ms),
-        figure("tables ms", "recorded", _ms),
-        figure("tabled", lambda each: None if each.recorded is None else f"{each.tabled:.0%}"),
-        figure("measured ms", "measured", _ms),
-        figure("spread", "spread", "{:.0%}".format),
-        figure("error", lambda each: each.simulated / each.measured - 1.0, error),
-        figure("of tables", lambda each: None if each.recorded is None else each.recorded / each.measured - 1.0, error),
+    known = any(each.recorded is not None for each in parts)
+    comparison = tabled(
+        "benchmark",
+        parts,
+        share=lambda each: None if each.recorded is None else each.tabled,
+        error=lambda each: each.simulated / each.measured - 1.0,
+        tables_error=lambda each: None if each.recorded is None else each.recorded / each.measured - 1.0,
+        tabled=" Tabled: share of the kernels' time that tables stand behind." if known else "",
     )
-    note = "One micro-batch of one rank, communication inside layers included. Spread: interquartile range over median."
-    if any(each.recorded is not None for each in parts):
-        note += " Tabled: share of the kernels' time that tables stand behind."
-    comparison = table_of("Simulated against measured", parts, columns, note)
-    return without(comparison, *(i for i in range(len(columns)) if all(row[i] == NONE for row in comparison.rows)))
+    empty = (i for i in range(len(comparison.columns)) if all(row[i] == NONE for row in comparison.rows))
+    return without(comparison, *empty)
 
 
 def memory(peak: Anchored) -> tuple[Table | Line, ...]:
     """Returns activations as projected and as counted, and what the counted ones make of the peak of the whole run."""
-    from projector.io.table import Line, figure, gib, table_of, text
+    from projector.cli.tables import tabled
+    from projector.io.table import Line, gib
 
     rows = [(key, ours, theirs) for key, (ours, theirs) in peak.parts.items()]
-    cells = (
-        text("part", 0),
-        figure("projected MiB", 1, lambda size: f"{size / _MIB:.2f}"),
-        figure("counted MiB", 2, lambda size: f"{size / _MIB:.2f}"),
-        figure("error", lambda row: f"{row[1] / row[2] - 1.0:+.1%}" if row[2] > _MIB / 100 else None),
-    )
-    note = (
-        "What the forward of one micro-batch leaves for its backward, of what ran; each storage once, weights left out."
-    )
+    error = lambda row: row[1] / row[2] - 1.0 if row[2] > _LEAST else None  # noqa: E731
     words = f"projected {gib(peak.projected)} GiB, with activations as counted {gib(peak.peak)} GiB"
     line = Line(f"Peak of the whole run: {words} of {gib(peak.usable)} GiB")
-    return table_of("Activations", rows, cells, note), line
+    return tabled("activations", rows, error=error), line
 
 
 def counted(options: argparse.Namespace, case: Case, simulated: Projection) -> Extra:
@@ -146,7 +135,3 @@ def _compared(times: Measurement, simulated: Projection, live: Projection, clust
     for key, name in (("optimizer_s", "update"), ("dp_s", "data parallelism, exposed"), ("bubble_s", "bubble")):
         rows.append(Compared(name, simulated.breakdown[key], live.breakdown[key]))
     return [*rows, Compared("step", simulated.step_seconds, live.step_seconds, times.timings.step.spread)]
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3f}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from projector.cli.tables import tabled
 from projector.dataclass import dataclass
 from projector.errors import Unsupported
 from projector.frameworks.flops import flops_per_token, formula_for, formulas
-from projector.io.table import Table, figure, number1, percent, table_of, text
+from projector.io.table import Table
 from projector.projection import Projection
 
 
@@ -42,14 +43,4 @@ def counted(projection: Projection) -> list[Counted]:
 
 def table(counts: list[Counted]) -> Table:
     """Returns a table with one line for each formula."""
-    columns = (
-        text("counted by", "formula"),
-        figure("GFLOP a token", "gflop", number1),
-        figure("TFLOP/s a GPU", "tflops", number1),
-        figure("MFU", "mfu", percent),
-        text("", lambda each: "what this framework prints" if each.own else ""),
-    )
-    note = (
-        "Of the projected step, over the dense bf16 peak. A formula that does not know layers of this kind is left out."
-    )
-    return table_of("MFU by each published formula", counts, columns, note)
+    return tabled("mfu", counts, printed=lambda own: "what this framework prints" if own else "")

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from projector.cli import as_json
+from projector.cli.tables import tabled
 from projector.errors import InputError, Problem
-from projector.io.table import Line, Table, figure, number1, number3, percent, table_of, text, values
+from projector.io.table import Line, Table, number1, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -120,43 +122,28 @@ def _longest_message(swept: CollectiveTest, cluster: Cluster) -> str:
 
 
 def _share_table(shares: Shares) -> Table:
-    columns = (
-        text("share of the line", "name"),
-        figure("before", "before", number3),
-        figure("measured", "share", number3),
-        figure("busbw GB/s", lambda each: number1(_busbw(each.swept))),
-        text("told by", lambda each: _longest_message(each.swept, shares.cluster)),
-    )
-    return table_of("What the lines reach", shares.told, columns, "; ".join(shares.notes))
+    names = {
+        "busbw": lambda swept: number1(_busbw(swept)),
+        "message": partial(_longest_message, cluster=shares.cluster),
+    }
+    return tabled("shares", shares.told, notes="; ".join(shares.notes), **names)
 
 
 def _error_table(tests: Sequence[CollectiveTest], errors: Sequence[Errors], shares: Shares) -> Table:
-    columns = (
-        text("test", lambda row: _test_name(row[0], shares.cluster)),
-        text("sizes", 1),
-        figure("times", 2),
-        figure("before", 3, "{:.1%}".format),
-        figure("after", 4, "{:.1%}".format),
-    )
     pairs = zip(tests, errors, strict=True)
     rows = [(swept, title, *figures) for swept, by_size in pairs for title, figures in by_size.items()]
-    note = "Median absolute error of the model's time, with the lines' shares of before and as measured."
-    if any(swept.one_thread for swept in tests):
-        note += " Where one host thread launches on several devices (-g), short messages time the host."
-    return table_of("Error of the model", rows, columns, note)
+    threads = " Where one host thread launches on several devices (-g), short messages time the host."
+    several = any(swept.one_thread for swept in tests)
+    named = partial(_test_name, cluster=shares.cluster)
+    return tabled("network_errors", rows, named=named, threads=threads if several else "")
 
 
 def _laggards(behind: Sequence[Straggler]) -> Iterator[Table | Line]:
     """Yields what falls behind, the slowest first, and the flag that says what one slow rank costs a run."""
-    columns = (
-        text("slower", "what"),
-        text("on", "host"),
-        text("ranks", lambda each: ", ".join(map(str, each.ranks)) if len(each.ranks) < 9 else f"{len(each.ranks)}"),
-        figure("of the median rate", "share", lambda share: percent(share, 0)),
-    )
     slowest = sorted(behind, key=lambda each: each.share)
     if slowest:
-        yield table_of("Devices and groups that fall behind", slowest, columns)
+        few = lambda ranks: ", ".join(map(str, ranks)) if len(ranks) < 9 else f"{len(ranks)}"  # noqa: E731
+        yield tabled("laggards", slowest, few=few)
     for each in (each for each in slowest if len(each.ranks) == 1):
         flag = f"--slow-rank {each.ranks[0]}={1 / each.share:.2f}"
         yield Line(f"What it costs a run: projector performance --config FILE {flag}")

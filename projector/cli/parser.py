@@ -7,11 +7,11 @@ import re
 import shlex
 import sys
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NoReturn
 
 from projector import __version__
@@ -148,31 +148,25 @@ def wrapped(words: Sequence[str], margin: str = "    ") -> list[str]:
     return lines
 
 
-def program(
-    package: str,
-    description: str,
-    exits: str,
-    *,
-    examples: Sequence[str],
-    commands: Commands,
-    modules: Mapping[str, str] = MappingProxyType({}),
-    adder: str = "projector.cli.flags",
-) -> argparse.ArgumentParser:
-    """Returns the parser of a program. A command is a file of ``package.cli``: its function ``command`` is called with the
-    flags of the table and what is ``KNOWN`` of them in Python, or its function ``register`` says otherwise;
-    ``modules``: the files of commands that have another name; ``adder``: the module whose
-    ``add_command`` adds the flags of a command. ``exits``: further exit codes."""
-    epilog = f"Exit code 0; {exits}2 when the input is wrong, with every mistake on its own line."
-    parser = Parser(prog=package, description=description, epilog=epilog, allow_abbrev=False, formatter_class=Shown)
-    parser.examples, parser.commands, parser.usage = examples, commands, f"{package} COMMAND [flags]"
+def program(package: str, adder: str = "projector.cli.flags") -> argparse.ArgumentParser:
+    """Returns the parser of a program, which ``commands.toml`` beside its commands tells. A command is a file of
+    ``package.cli``: its function ``command`` is called with the flags of the table ``flags.yaml`` and what is ``KNOWN`` of
+    them in Python, or its function ``register`` says otherwise; ``adder``: the module whose ``add_command`` adds the flags
+    of a command."""
+    folder = Path(import_module(f"{package}.cli").__file__ or "").parent
+    told = tomllib.loads((folder / "commands.toml").read_text(encoding="utf-8"))
+    epilog = f"Exit code 0; {told['exits']}2 when the input is wrong, with every mistake on its own line."
+    settings: dict[str, Any] = {"allow_abbrev": False, "formatter_class": Shown}
+    parser = Parser(prog=package, description=told["description"], epilog=epilog, **settings)
+    parser.examples, parser.commands, parser.usage = told["examples"], told["commands"], f"{package} COMMAND [flags]"
     parser.add_argument("--help-all", action=HelpAll, help="also the commands for who works on the models")
     parser.add_argument("--completion", action=Completion, help=Completion.HELP)
     parser.add_argument("--version", action="version", version=f"{package} {__version__}")
     subparsers = parser.add_subparsers(prog=package, required=True, metavar="COMMAND", help=argparse.SUPPRESS)
-    for name, about in (each for group in commands.values() for each in group.items()):
-        place = f"{package}.cli.{modules.get(name, name.replace('-', '_'))}"
-        command = subparsers.add_parser(name, help=about, description=about, allow_abbrev=False, formatter_class=Shown)
-        command.table = Path(import_module(f"{package}.cli").__file__ or "").with_name("flags.yaml")
+    for name, about in (each for group in parser.commands.values() for each in group.items()):
+        place = f"{package}.cli.{told['files'].get(name, name.replace('-', '_'))}"
+        command = subparsers.add_parser(name, help=about, description=about, **settings)
+        command.table = folder / "flags.yaml"
         command.fill = partial(_fill, place=place, adder=adder)
     return parser
 

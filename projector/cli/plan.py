@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 
 from projector.cli import runs
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, or_none
 
 KNOWN = runs.FLAGS
 
 
 def command(options: argparse.Namespace) -> None:
     from projector.cli import as_json, plan_view
-    from projector.cli.inputs import naming_the_flag, one_schedule, or_none, read_case
+    from projector.cli.inputs import naming_the_flag, one_schedule, read_case
     from projector.cli.layout import with_layout
     from projector.cli.setting_remarks import refuse_assumed
     from projector.io.table import values

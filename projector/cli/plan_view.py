@@ -9,9 +9,10 @@ from typing import Any
 from projector.cli import document, report
 from projector.cli.expected import expectation, sources
 from projector.cli.inputs import Case
-from projector.io.table import NONE, Line, Table, figure, percent, seconds, signed, table_of, text, values
+from projector.cli.tables import tabled
+from projector.io.table import NONE, Line, Table, percent, signed, values
 from projector.plan.assumptions import WORDS, ends
-from projector.plan.forecast import DAY, HOUR, Forecast, Moved
+from projector.plan.forecast import DAY, HOUR, Figures, Forecast, Moved
 from projector.plan.goodput import daly, young
 from projector.plan.plan import Plan, Size
 from projector.plan.price import Price
@@ -37,17 +38,19 @@ def _figure_table(plan: Plan, price: Price | None) -> Table:
     (unit, factor), currency = _length_unit(plan), f" ({price.currency})" if price and price.currency else ""
     titles = {**_TITLES, "days": unit, "cost": f"cost{currency}"}
 
-    def shown(end: str) -> Callable[[str], str]:
-        figures = getattr(plan.forecast, end)
+    def shown(figures: Figures) -> Callable[[str], str]:
         return lambda key: _number(getattr(figures, key) * (factor if key == "days" else 1.0), key)
 
-    note = "5 to 95 % of draws over the ranges of all assumptions at once."
-    if price is not None and price.source:
-        note += f" Price: {price.source}."
-    ends = (figure(title, shown(end)) for title, end in (("middle", "middle"), ("from", "low"), ("to", "high")))
-    columns = (text("", lambda key: titles.get(key, key)), *ends)
+    source = f" Price: {price.source}." if price is not None and price.source else ""
     stated = (key for key in _FIGURES if getattr(plan.forecast.middle, key) is not None)
-    return table_of(f"{tokens(plan.tokens)} tokens", stated, columns, note)
+    return tabled(
+        "plan",
+        stated,
+        tokens=tokens(plan.tokens),
+        source=source,
+        named=lambda key: titles.get(key, key),
+        **{f"at_{end}": shown(figures) for end, figures in values(plan.forecast, "middle low high").items()},
+    )
 
 
 def _number(value: Any, key: str = "") -> str:
@@ -118,28 +121,17 @@ def _power(case: Case, plan: Plan) -> str:
 
 def _size_table(plan: Plan) -> Table:
     unit, factor = _length_unit(plan)
-    day, slow = "forecast.{}.days", "time of a product on the slowest GPU over that on a usual one"
-    columns = (
-        figure("GPUs", "gpus", _thousands),
-        figure("batch", "made.resolved.workload.recipe.global_batch_size", _thousands, minor=3),
-        figure("slowest chip", lambda size: signed(size.slowest - 1.0), help=slow, minor=4),
-        figure("projected s", "made.step_seconds", seconds, minor=2),
-        figure("goodput", "forecast.middle.goodput", percent),
-        figure(unit, day.format("middle"), lambda days: _number(factor * days)),
-        figure("from", day.format("low"), lambda days: _number(factor * days), minor=1),
-        figure("to", day.format("high"), lambda days: _number(factor * days), minor=1),
-        figure("GPU-hours", "forecast.middle.gpu_hours", _number),
-        figure("MWh", "forecast.middle.mwh", _number, minor=5),
-        *((figure("cost", "forecast.middle.cost", _number, minor=1),) if _priced(plan) else ()),
-    )
-    note = "The same layout with more replicas; where the batch has to grow with them, more tokens may be needed."
     last = plan.sizes[-1]
-    if last.refused:
-        note += f" Not on {last.gpus:,}: {last.refused}."
-    return table_of("On more GPUs", (size for size in plan.sizes if size.forecast is not None), columns, note)
-
-
-_thousands = "{:,}".format
+    return tabled(
+        "sizes",
+        (size for size in plan.sizes if size.forecast is not None),
+        unit=unit,
+        refused=f" Not on {last.gpus:,}: {last.refused}." if last.refused else "",
+        slower=lambda size: size.slowest - 1.0,
+        length=lambda days: _number(factor * days),
+        number=_number,
+        priced=_priced(plan),
+    )
 
 
 def _priced(plan: Plan) -> bool:
@@ -147,17 +139,15 @@ def _priced(plan: Plan) -> bool:
 
 
 def _sensitivities(plan: Plan) -> Table:
-    columns = (
-        text("assumption", "name", WORDS.__getitem__),
-        figure("value", lambda moved: f"{ends(moved.range)[1]:.4g}"),
-        figure("range", lambda moved: "{:.4g}–{:.4g}".format(*ends(moved.range)[::2]), minor=1),
-        figure("days", "days", _changes),
-        figure("MWh", "mwh", _changes),
-        *((figure("cost", "cost", _changes),) if _priced(plan) else ()),
-        text("kind", "range.kind", minor=2),
+    return tabled(
+        "sensitivities",
+        (each for each in plan.forecast.moved if each.most > 0),
+        worded=WORDS.__getitem__,
+        middle=lambda range: f"{ends(range)[1]:.4g}",
+        ends=lambda range: "{:.4g}–{:.4g}".format(*ends(range)[::2]),
+        changes=_changes,
+        priced=_priced(plan),
     )
-    note = "Change with one assumption at the ends of its range; --assume states other values, projector constants sources."
-    return table_of("What moves it most", (each for each in plan.forecast.moved if each.most > 0), columns, note)
 
 
 def _changes(pair: Sequence[float]) -> str:

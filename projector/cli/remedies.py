@@ -8,20 +8,10 @@ from typing import Any
 from projector.cli import expected
 from projector.cli.extra import Extra
 from projector.cli.inputs import Case
-from projector.io.table import Cell, Line, Table, figure, gib, table_of, text, values
+from projector.cli.tables import tabled
+from projector.io.table import Line, Table, gib, values
 from projector.projection import Projection, project
 from projector.search.remedies import Remedies, Remedy, remedies
-
-
-def _columns(case: Case) -> tuple[Cell, ...]:
-    return (
-        text("change", "change.label"),
-        *expected.columns(case),
-        expected.speed(case),
-        figure("needed GiB", "projection.memory.required", gib),
-        figure("to spare GiB", "projection.memory.margin_bytes", gib),
-        text("verdict", "projection.memory.status"),
-    )
 
 
 def extra(case: Case, projection: Projection) -> Extra:
@@ -40,11 +30,7 @@ def extra(case: Case, projection: Projection) -> Extra:
 
 def _lines(case: Case, result: Remedies) -> Iterator[Line | Table]:
     if result.found:
-        note = (
-            "cheapest: fewest GPU-seconds for the same tokens, of what fits before what is too close to tell. projector "
-            "search, with the same flags, finds the best of all that fits; projector ask --gpus min the fewest GPUs."
-        )
-        yield table_of("Changes that make it fit, cheapest first", result.found, _columns(case), note)
+        yield tabled("remedies", result.found, expected=[*expected.columns(case), expected.speed(case)])
         return
     yield Line(f"None of {result.tried} changes makes it fit. projector ask --gpus min finds the fewest GPUs.", "bad")
     if result.nearest is not None:

@@ -11,8 +11,9 @@ from projector.card import PARTS
 from projector.cli import expected, setting_remarks
 from projector.cli.document import dp_scaling, most_hosts, rank_totals, stages, tokens_per_second
 from projector.cli.inputs import Case
+from projector.cli.tables import tabled
 from projector.expectation import memory_grade
-from projector.io.table import Cell, Column, Line, Table, figure, gib, number1, percent, seconds, table_of, text
+from projector.io.table import Cell, Column, Line, Table, figure, gib, percent
 from projector.memory.modules import by_module
 from projector.projection import Projection
 from projector.settle import launch
@@ -98,17 +99,9 @@ def _mode_table(projections: Projections) -> Table:
     if len(projections.by_mode) == 2:
         simulated, measured = projections.by_mode.values()
         notes.append(f"simulate against benchmark: {100 * (simulated.tgs / measured.tgs - 1):+.1f} % tokens/s/GPU.")
-    columns = (
-        text("mode", "mode"),
-        figure("step s", "projection.step_seconds", seconds),
-        figure("tokens/s/GPU", "projection.tgs", number1),
-        figure("MFU", "projection.mfu", percent),
-        figure("bubble", "projection.bubble", percent, minor=1),
-        figure("measured kernels", "projection.measured_share", percent, minor=1),
-    )
     modes = {**projections.by_mode, **dict.fromkeys(projections.refused)}
     rows = ({"mode": mode, "projection": projection} for mode, projection in modes.items())
-    return table_of("Projection", rows, columns, " ".join(notes))
+    return tabled("modes", rows, notes=" ".join(notes))
 
 
 def _job_line(case: Case, projection: Projection) -> Line:
@@ -123,23 +116,14 @@ def _job_line(case: Case, projection: Projection) -> Line:
 
 
 def _schedule_tables(case: Case, projections: Projections) -> Iterator[Line | Table]:
-    columns = (
-        text("schedule", "schedule"),
-        figure("vpp", "vpp"),
-        figure("step s", "projection.step_seconds", seconds),
-        *expected.columns(case),
-        figure("tokens/s/GPU", "projection.tgs", number1, minor=2),
-        figure("bubble", "projection.bubble", percent, minor=1),
-        figure("device GiB", "projection.memory.device", gib),
-        text("verdict", "projection.memory.words"),
-    )
     schedule = projections.first.timeline.compiled.schedule
     note = f"Everything else here is of {schedule.name}, {schedule.vpp} chunks a rank. {ORDERED}"
-    yield from by_framework("Schedules", case, projections.compared, columns, note)
+    cells = expected.columns(case)
+    yield from by_framework("compared_schedules", case, projections.compared, "Schedules", note, expected=cells)
 
 
 def by_framework(
-    title: str, case: Case, rows: Sequence[Row], columns: Sequence[Cell], note: str
+    key: str, case: Case, rows: Sequence[Row], title: str, note: str, **known: object
 ) -> Iterator[Line | Table]:
     """Yields a table of the schedules that the framework of the job runs, one of the others, and one line for every
     reason to refuse, with the schedules that it keeps out."""
@@ -147,7 +131,7 @@ def by_framework(
     others = (f"Not in {framework}: schedules that it does not run", "")
     for runs, (words, below) in ((True, (f"{title} that {framework} runs", note)), (False, others)):
         if shown := [row for row in rows if row.runs is runs]:
-            yield table_of(words, shown, columns, below)
+            yield tabled(key, shown, title=words, note=below, **known)
     reasons: dict[str, list[str]] = {}
     for row in rows:
         if row.projection is None:
@@ -174,14 +158,10 @@ def _breakdown_table(case: Case, projections: Projections) -> Table:
             figure("share", lambda part: percent(seconds_of(part, made) / made.step_seconds)),
         )
 
-    columns = (
-        text("part", lambda part: PARTS.get(part, part)),
-        *(cell for mode, made in modes.items() for cell in of_mode(mode, made)),
-        text("uncertain by", lambda part: bars.get(part, "")),
-    )
     parts = [part for part in projections.first.breakdown if any(made.breakdown[part] for made in modes.values())]
-    title = "Where the step goes (exposed seconds on the busiest rank)"
-    return replace(table_of(title, [*parts, "step"], columns), total=True)
+    cells = [cell for mode, made in modes.items() for cell in of_mode(mode, made)]
+    names = {"named": lambda part: PARTS.get(part, part), "uncertain": lambda part: bars.get(part, "")}
+    return tabled("breakdown", [*parts, "step"], modes=cells, **names)
 
 
 def _stage_table(projections: Projections) -> Table:
@@ -240,25 +220,19 @@ def _rank_table(case: Case, projection: Projection) -> Table:
     shown = [name for name in plan.components if any(rank.components[name] for rank in plan.ranks)]
     # Where space is short, the largest components stay longest.
     largest = sorted(shown, key=lambda name: -max(rank.components[name] for rank in plan.ranks))
-    columns = (
-        figure("rank", "rank"),
+    components = [
         figure("parameters", lambda rank: f"{rank.parameters / 1e9:.2f}e9", minor=1 + len(largest)),
         *(figure(name.replace("_", " "), f"components.{name}", gib, minor=1 + largest.index(name)) for name in shown),
-        figure("allocated", "allocated", gib),
-        figure("reserved", lambda rank: gib(rank_totals(case, projection, rank.held)[0])),
-        figure("device", lambda rank: gib(rank_totals(case, projection, rank.held)[1])),
-        text("peak", "event", minor=99),
+    ]
+    return tabled(
+        "ranks",
+        plan.ranks,
+        components=components,
+        reserved=lambda rank: rank_totals(case, projection, rank.held)[0],
+        device=lambda rank: rank_totals(case, projection, rank.held)[1],
     )
-    note = (
-        "allocated: live tensors; reserved: with the allocator's cache; device: with context and communication buffers."
-    )
-    return table_of("Peak memory of every pipeline rank, GiB", plan.ranks, columns, note)
 
 
-_MODULE_NOTE = (
-    "head: norm, logits, loss; experts: with router, exchange and shared experts; between: what enters stages and "
-    "recomputed layers."
-)
 _MODULES = ("attention", "recurrent", "mlp", "experts", "embedding", "head", "mtp", "between")
 
 
@@ -266,19 +240,19 @@ def _module_table(projection: Projection, by_rank: Sequence[Mapping[str, float]]
     """Returns the activations of one micro-batch by module, rank by rank."""
     shown = [name for name in _MODULES if any(name in modules for modules in by_rank)]
     totals = [sum(modules.values()) for modules in by_rank]
-    columns = (
-        figure("rank", int),
-        *(figure(name, lambda rank, name=name: by_rank[rank].get(name), gib) for name in shown),  # type: ignore[misc]
-        figure("a micro-batch", lambda rank: totals[rank], gib),
-        figure("at the peak", lambda rank: projection.memory.ranks[rank].components["activations"], gib),
-        figure("micro-batches alive", lambda rank: alive(rank), number1, minor=1),
-    )
-
-    def alive(rank: int) -> float | None:
-        return projection.memory.ranks[rank].components["activations"] / totals[rank] if totals[rank] else None
-
-    title = "Activations that one micro-batch keeps, by module, GiB"
-    return table_of(title, range(len(by_rank)), columns, _MODULE_NOTE)
+    at_peak = [rank.components["activations"] for rank in projection.memory.ranks]
+    rows = [
+        {
+            **dict.fromkeys(shown),
+            **modules,
+            "rank": rank,
+            "total": total,
+            "peak": peak,
+            "alive": peak / total if total else None,
+        }
+        for rank, (modules, total, peak) in enumerate(zip(by_rank, totals, at_peak, strict=False))
+    ]
+    return tabled("modules", rows, modules=[figure(name, name, gib) for name in shown])
 
 
 def verdict(case: Case, projection: Projection) -> Line:

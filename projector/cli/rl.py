@@ -69,7 +69,8 @@ def _follow(options: argparse.Namespace) -> None:
 
 def _page(case: Case, step: RlStep) -> Iterator[Line | Table]:
     from projector.cli import expected, report
-    from projector.io.table import Line, figure, percent, seconds, table_of, text
+    from projector.cli.tables import tabled
+    from projector.io.table import Line
 
     rollout, work = step.rollout, step.made.resolved.workload
     yield from report.head(case, step.made)
@@ -78,13 +79,8 @@ def _page(case: Case, step: RlStep) -> Iterator[Line | Table]:
     rate = f"{rollout.answers / step.seconds:,.1f} answers/s"
     answers = f"{rollout.answers:,} answers of {rollout.response:,} tokens{others}"
     yield Line(f"{step.seconds:.1f} s a step: {answers}, {rate}", "title")
-    columns = (
-        text("part", 0),
-        figure("seconds", 1, seconds),
-        figure("share", lambda row: row[1] / sum(step.parts.values()), percent),
-        text("rests on", 0, _SOURCES.__getitem__),
-    )
-    yield table_of("Parts of a step", [part for part in step.parts.items() if part[1]], columns)
+    parts, total = [part for part in step.parts.items() if part[1]], sum(step.parts.values())
+    yield tabled("rl", parts, share=lambda row: row[1] / total, source=_SOURCES.__getitem__)
     yield Line("")
     even = f"the longer of the two counts; even with {step.even:.0f} generating GPUs."
     if rollout.ahead:

@@ -10,21 +10,9 @@ import numpy as np
 from projector.cli import document, expected, report
 from projector.cli.comparison import Row, alive
 from projector.cli.inputs import Case
+from projector.cli.tables import tabled
 from projector.errors import InputError
-from projector.io.table import (
-    Line,
-    Table,
-    figure,
-    gib,
-    number,
-    number0,
-    number1,
-    percent,
-    seconds,
-    table_of,
-    text,
-    values,
-)
+from projector.io.table import Line, Table, gib, number0, percent, values
 from projector.pipeline.evaluator import evaluate
 from projector.pipeline.optimal import Optimum, improve
 from projector.pipeline.sketch import sketch
@@ -69,21 +57,20 @@ def as_document(case: Case, rows: tuple[Row, ...], shown: Row, seconds: float | 
 
 
 def _schedule_tables(case: Case, rows: tuple[Row, ...], shown: Row) -> Iterator[Line | Table]:
-    columns = (
-        text("schedule", lambda row: row.schedule + (" *" if row is shown else "")),
-        figure("vpp", "vpp"),
-        figure("step s", "projection.step_seconds", seconds),
-        *expected.columns(case),
-        figure("tokens/s/GPU", "projection.tgs", number1, minor=2),
-        figure("bubble of makespan", lambda row: row.projection.timeline.bubble_of_makespan.mean(), percent, minor=1),
-        figure("of span", lambda row: row.projection.timeline.bubble_of_span.mean(), percent, minor=2),
-        figure("chunks alive", lambda row: alive(row.projection.timeline).max(), number0, minor=1),
-        figure("fullest rank GiB", lambda row: max(_device_bytes(case, row.projection)), gib),
-        figure("emptiest", lambda row: min(_device_bytes(case, row.projection)), gib, minor=3),
-        text("verdict", "projection.memory.words"),
+    yield from report.by_framework(
+        "schedules",
+        case,
+        rows,
+        "Pipeline schedules",
+        f"* shown below. {report.ORDERED} {_BUBBLES}",
+        marked=lambda row: row.schedule + (" *" if row is shown else ""),
+        expected=expected.columns(case),
+        makespan=lambda row: row.projection.timeline.bubble_of_makespan.mean(),
+        span=lambda row: row.projection.timeline.bubble_of_span.mean(),
+        alive=lambda timeline: number0(alive(timeline).max()),
+        fullest=lambda projection: gib(max(_device_bytes(case, projection))),
+        emptiest=lambda projection: gib(min(_device_bytes(case, projection))),
     )
-    note = f"* shown below. {report.ORDERED} {_BUBBLES}"
-    yield from report.by_framework("Pipeline schedules", case, rows, columns, note)
 
 
 def _device_bytes(case: Case, projection: Projection) -> list[float]:
@@ -92,35 +79,16 @@ def _device_bytes(case: Case, projection: Projection) -> list[float]:
 
 
 def _rank_table(case: Case, projection: Projection) -> Table:
-    timeline, ranks, devices = projection.timeline, projection.memory.ranks, _device_bytes(case, projection)
-    alive_chunks = alive(timeline)
-    columns = (
-        figure("rank", int),
-        figure("busy ms", lambda rank: 1e3 * timeline.rank_busy[rank], number),
-        figure("starts ms", lambda rank: 1e3 * timeline.rank_start[rank], number, minor=2),
-        figure("ends ms", lambda rank: 1e3 * timeline.rank_end[rank], number, minor=2),
-        figure("bubble of makespan", lambda rank: timeline.bubble_of_makespan[rank], percent),
-        figure("of span", lambda rank: timeline.bubble_of_span[rank], percent, minor=1),
-        figure("chunks alive", lambda rank: alive_chunks[rank], number0),
-        figure("always GiB", lambda rank: ranks[rank].static, gib),
-        figure("peak allocated", lambda rank: ranks[rank].allocated, gib),
-        figure("peak device", lambda rank: devices[rank], gib),
-    )
-    return table_of(f"Ranks of {timeline.compiled.schedule.name}", range(len(ranks)), columns)
+    held = projection.memory.ranks
+    rows = [{**rank, "always": of_rank.static} for rank, of_rank in zip(_ranks(case, projection), held, strict=True)]
+    return tabled("schedule_ranks", rows, schedule=projection.timeline.compiled.schedule.name)
 
 
 def _entry(case: Case, row: Row) -> dict[str, Any]:
     projection = row.projection
     if projection is None:
         return {**values(row, "schedule vpp"), "status": "refused", "reason": row.reason}
-    line, alive_chunks = projection.timeline, alive(projection.timeline)
-    times = "busy_seconds=rank_busy start_seconds=rank_start end_seconds=rank_end bubble_of_makespan bubble_of_span"
-    figures, ranks = values(line, times), []
-    for rank, held in enumerate(projection.memory.ranks):
-        sizes = (held.allocated, *document.rank_totals(case, projection, held.held))
-        held_bytes = zip(("allocated_bytes", "reserved_bytes", "device_bytes"), map(float, sizes), strict=True)
-        timed = {name: float(by_rank[rank]) for name, by_rank in figures.items()}
-        ranks.append({"rank": rank, **timed, "chunks_alive": int(alive_chunks[rank]), **dict(held_bytes)})
+    line = projection.timeline
     return {
         **values(row, "schedule vpp in_framework=runs"),
         "status": "ok" if row.fits else "out-of-memory",
@@ -129,8 +97,20 @@ def _entry(case: Case, row: Row) -> dict[str, Any]:
         "bubble_of_makespan": float(line.bubble_of_makespan.mean()),
         "bubble_of_span": float(line.bubble_of_span.mean()),
         "device_bytes": projection.memory.device,
-        "ranks": ranks,
+        "ranks": _ranks(case, projection),
     }
+
+
+def _ranks(case: Case, projection: Projection) -> list[dict[str, Any]]:
+    line, alive_chunks = projection.timeline, alive(projection.timeline)
+    times = "busy_seconds=rank_busy start_seconds=rank_start end_seconds=rank_end bubble_of_makespan bubble_of_span"
+    figures, ranks = values(line, times), []
+    for rank, held in enumerate(projection.memory.ranks):
+        sizes = (held.allocated, *document.rank_totals(case, projection, held.held))
+        held_bytes = zip(("allocated_bytes", "reserved_bytes", "device_bytes"), map(float, sizes), strict=True)
+        timed = {name: float(by_rank[rank]) for name, by_rank in figures.items()}
+        ranks.append({"rank": rank, **timed, "chunks_alive": int(alive_chunks[rank]), **dict(held_bytes)})
+    return ranks
 
 
 def _optimal(projection: Projection, seconds: float) -> tuple[Optimum, float]:

@@ -8,8 +8,9 @@ from typing import Any
 
 from projector.cli import expected
 from projector.cli.inputs import Case
+from projector.cli.tables import tabled
 from projector.errors import InputError
-from projector.io.table import Line, Table, factor, figure, gib, number1, seconds, signed, table_of, text, values
+from projector.io.table import Line, Table, factor, gib, signed, values
 from projector.search.axes import Option
 from projector.search.first_run import FirstRun, first_run
 from projector.search.found import Best, SearchResult
@@ -143,17 +144,15 @@ def _first_sentence(run: FirstRun, gpus: int) -> str:
 
 def _best_table(case: Case, result: SearchResult, top: int) -> Table:
     several = len({each.workload.gpus for each in result.best}) > 1
-    columns = (
-        text("configuration", lambda hit: (f"{hit.workload.gpus} GPUs, " if several else "") + words(hit.fields)),
-        *expected.columns(case),
-        expected.speed(case),
-        figure("against best", lambda hit: signed(hit.gain[0]) if hit is not result.best[0] else None),
-        figure("from to", lambda hit: hit.gain[1:] if any(hit.gain) else None, _percents, minor=1),
-        figure("to spare GiB", "projection.memory.margin_bytes", gib),
-        text("memory", "projection.memory.status", minor=1),
+    return tabled(
+        "best",
+        result.best[:top],
+        configuration=lambda hit: (f"{hit.workload.gpus} GPUs, " if several else "") + words(hit.fields),
+        expected=[*expected.columns(case), expected.speed(case)],
+        against=lambda hit: hit.gain[0] if hit is not result.best[0] else None,
+        span=lambda hit: hit.gain[1:] if any(hit.gain) else None,
+        percents=_percents,
     )
-    note = "against best: as measured runs let expect the ratio of the two, with its 90 % interval"
-    return table_of("Best configurations", result.best[:top], columns, note)
 
 
 def _percents(ends: Sequence[float]) -> str:
@@ -174,29 +173,21 @@ def _front_table(result: SearchResult, case: Case) -> Table:
         return int(hit.fields.get("gpus", case.workload.gpus))
 
     several = len({gpus(hit) for hit in result.front}) > 1
-    hours = figure("GPU-hours of 10⁹ tokens", lambda hit: hit.seconds * gpus(hit) / tokens / 3.6e-6, number1)
-    columns = (
-        text("configuration", lambda hit: (f"{gpus(hit)} GPUs, " if several else "") + words(hit.fields)),
-        figure("projected s", "seconds", seconds),
-        *((hours,) if several else ()),
-        figure("GiB", "memory", gib),
-    )
-    usable = gib(case.cluster.gpu.usable_memory_bytes)
-    note = (
-        f"of the {result.counts.projected:,} projected, {usable} GiB usable; what a bound sent away may need less memory: "
-        "--objective memory finds the least"
-    )
     what = "Time, GPU-hours (money and energy go with them) and memory" if several else "Time against memory"
-    return table_of(f"{what}: of what was projected, no other is better in all", result.front, columns, note)
+    return tabled(
+        "front",
+        result.front,
+        configuration=lambda hit: (f"{gpus(hit)} GPUs, " if several else "") + words(hit.fields),
+        hours=lambda hit: hit.seconds * gpus(hit) / tokens / 3.6e-6,
+        several=several,
+        what=what,
+        projected=result.counts.projected,
+        usable=gib(case.cluster.gpu.usable_memory_bytes),
+    )
 
 
 def _binding_table(result: SearchResult) -> Table:
-    columns = (
-        text("a tenth more of", "resource"),
-        figure("gain", lambda each: signed(each.gain, 2)),
-        text("with", lambda each: ", ".join(f"{name} {value}" for name, value in each.changes), minor=1),
-    )
-    return table_of("What binds the best", result.binding, columns, "host: by its share of the step")
+    return tabled("binding", result.binding, listed=lambda changes: ", ".join(f"{name} {v}" for name, v in changes))
 
 
 def as_document(case: Case, result: SearchResult, objective: str, start: Sequence[str]) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from projector.card import PARTS
+from projector.cli.tables import tabled
 from projector.errors import Problem, raise_all
-from projector.io.table import Line, Table, figure, seconds, signed, table_of, text, values
+from projector.io.table import Line, Table, values
 
 if TYPE_CHECKING:
     from projector.step.run import Step
@@ -58,14 +59,9 @@ def table(slow: Stragglers, before: Step, after: Step) -> Iterator[Line | Table]
     slow_parts += [f"{name} links × {factor:g}" for name, factor in slow.links.items()]
     changed = [(PARTS[key], was, after.breakdown[key]) for key, was in before.breakdown.items()]
     changed = [row for row in changed if abs(row[2] - row[1]) > _LEAST * before.seconds]
-    columns = (
-        text("part", 0),
-        figure("seconds", 1, seconds),
-        figure("then", 2, seconds),
-        figure("of the step", lambda row: signed((row[2] - row[1]) / before.seconds)),
-    )
     rows = [*changed, ("step", before.seconds, after.seconds)]
-    yield table_of(f"If slow: {', '.join(slow_parts)}", rows, columns, _sentence(before, after))
+    words = {"slow": ", ".join(slow_parts), "sentence": _sentence(before, after)}
+    yield tabled("slow", rows, share=lambda row: (row[2] - row[1]) / before.seconds, **words)
 
 
 def _sentence(before: Step, after: Step) -> str:

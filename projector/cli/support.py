@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from projector.cli.tables import tabled
 from projector.errors import InputError, Problem, nearest
-from projector.io.table import Line, Table, table_of, text
+from projector.io.table import Line, Table
 
 if TYPE_CHECKING:
     from projector.hardware.types import Cluster
@@ -75,10 +76,7 @@ def _page(model: Model, cluster: Cluster, framework: str, support: Support) -> I
     gpu = cluster.gpu
     yield Line(f"{model.name} on {gpu.title} with {framework}: {'no' if support.refused else 'yes'}", "bold")
     yield from (Line(f"Refused: {reason}", "bad") for reason in support.refused)
-    can = text("can", lambda answer: _WORDS[answer.runs])
-    columns = (text("", "topic"), text("what", "name"), can, text("how", "how"), text("since", "since", minor=1))
-    note = "Since: the first month of builds that have it, where a table tells. Sources: --json."
-    yield table_of("What it can", support.answers, columns, note)
+    yield tabled("support", support.answers, can=lambda answer: _WORDS[answer.runs])
     yield Line("")
     counts = measured(gpu.name, framework)
     words = {"both": f"{framework} on {gpu.name}", "gpu": f"{gpu.name} in all", "framework": f"{framework} in all"}

@@ -78,7 +78,8 @@ def _with_whole_runs(best: Frame, points: Grid, price: Price | None) -> Frame:
 def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) -> Iterator[Line | Table]:
     from math import log
 
-    from projector.io.table import Line, factor, figure, gib, number1, percent, seconds, table_of, text
+    from projector.cli.tables import tabled
+    from projector.io.table import Line
     from projector.search.sweep.study import layout
     from projector.search.words import brief
 
@@ -88,35 +89,26 @@ def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) ->
     scales = [name for name in frame if name.startswith("scale.")]
     models = list(best["model"].unique()) if len(best) else []
 
-    def system(row: Any) -> str:
-        return Path(row["system"]).stem + "".join(f" {name[6:]} x{row[name]:g}" for name in scales if row[name] != 1)
+    def shown(row: Any) -> dict[str, Any]:
+        scaled = "".join(f" {name[6:]} x{row[name]:g}" for name in scales if row[name] != 1)
+        expected = {name: row[f"expected.{name}"] for name in ("middle", "tgs")}
+        run = {name: row[f"run.{name}"] for name in ("days", "mwh", "cost")}
+        reach = 0.5 * log(row["expected.high"] / row["expected.low"])
+        place = Path(row["system"]).stem + scaled
+        return {**row, **expected, **run, "place": place, "layout": brief(layout(row)), "reach": reach}
 
-    def interval(row: Any) -> str:
-        return factor(0.5 * log(row["expected.high"] / row["expected.low"]))
-
-    priced = len(best) and best["run.cost"].notna().all()
-    columns = (
-        *([text("model", lambda row: row["model"])] if len(models) > 1 else ()),
-        text("system", system),
-        figure("GPUs", lambda row: row["gpus"]),
-        text("layout", lambda row: brief(layout(row))),
-        figure("tokens/s/GPU", lambda row: number1(row["expected.tgs"])),
-        figure("90 %", interval),
-        *([figure("gap", lambda row: row["gap"], percent)] if "gap" in best else ()),
-        *([text("memory", "verdict")] if "verdict" in best else ()),
-        figure("days", lambda row: number1(row["run.days"])),
-        figure("MWh", lambda row: number1(row["run.mwh"]), minor=2),
-        *([figure("cost", lambda row: f"{row['run.cost']:,.0f}")] if priced else ()),
-        figure("expected (s)", lambda row: seconds(row["expected.middle"]), minor=2),
-        figure("GiB", lambda row: gib(row["memory"]), minor=2),
-        figure("projected (s)", lambda row: seconds(row["step_seconds"]), minor=3),
-    )
     places = dict.fromkeys(str(each if each.suffix == ".html" else each.parent) for each in figures)
-    note = f"Speed, days, energy: as measured runs let expect them. All points: {out}"
-    note += f"; figures: {', '.join(places)}" if places else ""
-    rows = (row for _, row in best.iterrows())
-    subject = f"{models[0]}: the fastest point of each" if len(models) == 1 else "The fastest point of each model,"
-    yield table_of(f"{subject} system and number of GPUs", rows, columns, note)
+    yield tabled(
+        "sweep",
+        (shown(row) for _, row in best.iterrows()),
+        subject=f"{models[0]}: the fastest point of each" if len(models) == 1 else "The fastest point of each model,",
+        out=out,
+        figures=f"; figures: {', '.join(places)}" if places else "",
+        several=len(models) > 1,
+        gaps="gap" in best,
+        verdicts="verdict" in best,
+        priced=len(best) and best["run.cost"].notna().all(),
+    )
 
 
 def _document(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, nearest, or_none
 from projector.intake import huggingface
 from projector.intake.loaded import Loaded
 from projector.workload.schema import parse_model, parse_recipe
@@ -84,11 +84,7 @@ def _architecture(case: Mapping[str, object], path: Path, problems: list[Problem
         problems.append(Problem(str(path), "model", "nothing", "a zoo name or a mapping of model fields"))
         return None
     if isinstance(value, str) and value.endswith(".json"):
-        try:
-            return huggingface.load(path.parent / value)
-        except InputError as error:
-            problems += error.problems
-            return None
+        return or_none(problems, lambda: huggingface.load(path.parent / value))
     model, wrong = parse_model(value, str(path))
     problems += wrong
     return None if model is None else Loaded(model=model)

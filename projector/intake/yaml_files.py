@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from projector.errors import InputError, Problem
+from projector.errors import Problem, or_none
 from projector.io.documents import as_mapping
 from projector.io.files import read_yaml, resolved
 
@@ -28,7 +28,7 @@ def read(
     if path in chain or len(chain) > _DEEPEST:
         problems.append(Problem(where, "extends", " → ".join(p.name for p in (*chain, path)), "no cycle of files"))
         return {}
-    content = _content(path, problems)
+    content = or_none(problems, lambda: dict(as_mapping(read_yaml(path), str(path), "a mapping")))
     if content is None:
         return {}
     filled = substitute(content, env, where, "", problems)
@@ -42,14 +42,6 @@ def read(
             else:
                 problems.append(Problem(where, key, parent, "a file name or a list of them"))
     return deep_merge(merged, filled)
-
-
-def _content(path: Path, problems: list[Problem]) -> dict[str, object] | None:
-    try:
-        return dict(as_mapping(read_yaml(path), str(path), "a mapping"))
-    except InputError as error:
-        problems += error.problems
-        return None
 
 
 def substitute(value: object, env: Mapping[str, str], where: str, key: str, problems: list[Problem]) -> object:

@@ -1,5 +1,14 @@
 """Describes what commands and reports show: lines, titled tables of text cells, and the few formats of a figure. No
-renderer is known here."""
+renderer is known here.
+
+A table may be data, an entry of a ``tables.yaml`` (:func:`specified`): its ``title``, its ``columns``, a ``note`` below
+it, ``total`` and ``detail`` as :class:`Table` has them. A column is ``text`` (words) or ``figure`` (set right) with its
+title. ``of``: where its value is found in an item, a path of names and of places in tuples, or a function that the
+caller hands over; without it the title, of a tuple the column's place, of a text or a whole number the item. ``as``:
+how it is shown, a name of :data:`SHOWN`, a function that the caller hands over, or a format. ``help``, ``minor``: as
+:class:`Column` has them. ``when``: only where the caller says so. ``cells``: columns that the caller hands over. In
+titles and notes {word} is filled in by the caller.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from projector.dataclass import dataclass
@@ -178,7 +188,66 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
     "number0": number0,
     "number1": number1,
     "number3": number3,
+    "stated": lambda value: str(value) or NONE,
+    "joined": lambda words: ", ".join(words) or NONE,
+    "joined_bare": ", ".join,
+    "ms": lambda value: f"{1e3 * value:.2f}",
+    "ms1": lambda value: f"{1e3 * value:.1f}",
+    "ms3": lambda value: f"{1e3 * value:.3f}",
+    "signed2": partial(signed, digits=2),
+    "gib0": lambda size: f"{size / 2**30:.0f}",
+    "mib": lambda size: f"{size / 2**20:.2f}",
+    "giga": lambda rate: f"{rate / 1e9:.0f}",
+    "tera": lambda rate: f"{rate / 1e12:.0f}",
+    "billions": lambda number: f"{number / 1e9:.2f}",
 }
+
+
+def cell(
+    said: Mapping[str, Any],
+    place: int = 0,
+    known: Mapping[str, Any] = MappingProxyType({}),
+    formats: Mapping[str, Callable[[Any], str]] = SHOWN,
+) -> Cell:
+    """Returns the column of an entry of a ``tables.yaml``, the ``place``-th of its table. ``known``: words of its title,
+    and functions that it names; ``formats``: the names that ``as`` may have."""
+    numeric, as_ = "figure" in said, str(said.get("as", ""))
+    title = str(said["figure" if numeric else "text"])
+    of = str(said.get("of", title))
+    hooks = {name: value for name, value in known.items() if callable(value)}
+
+    def value_of(item: Any) -> Any:
+        if "of" in said or type(item) not in (tuple, str, int):
+            return at(item, of)
+        return item[place] if type(item) is tuple else item
+
+    shown = as_.format if "{" in as_ else hooks.get(as_) or (formats[as_] if as_ else str)
+    column = Column(
+        title.format(**known) if "{" in title else title, numeric, said.get("help", ""), said.get("minor", 0)
+    )
+    return Cell(column, hooks.get(of, value_of), shown)
+
+
+def specified(
+    entry: Mapping[str, Any],
+    items: Iterable[Any],
+    known: Mapping[str, Any],
+    formats: Mapping[str, Callable[[Any], str]] = SHOWN,
+) -> Table:
+    """Returns the table of an entry of a ``tables.yaml``, a line an item. ``known``: words of its title, note and columns,
+    functions of an item or of a value that its columns name, the conditions of its conditional columns (``when``), and
+    columns (``cells``)."""
+    shown: list[Cell] = []
+    for column in entry["columns"]:
+        if "cells" in column:
+            shown += known[column["cells"]]
+        elif "when" not in column or known.get(column["when"]):
+            shown.append(cell(column, len(shown), known, formats))
+    title, note = (entry.get(part, "").format(**known) for part in ("title", "note"))
+    made = table_of(title, items, shown, note.strip(), detail=entry.get("detail", False))
+    return replace(made, total=True) if entry.get("total") else made
+
+
 _FIELD = re.compile(r"{([\w.]+):?([^}]*)}")
 
 

@@ -16,14 +16,12 @@ from typing import Any
 import measured_table
 import pytest
 from peer_drivers import BATCH, GPUS, LENGTH, TOOLS
+from workloads import workload
 
 from projector.hardware import catalogue
 from projector.search.found import Limits, search
 from projector.search.objective import Objective
 from projector.search.space import space
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
 
 SECONDS = 20
 SPACES = {
@@ -53,8 +51,7 @@ def _peer(name: str, folder: Path) -> dict[str, Any] | str:
 
 def _ours() -> dict[str, Any]:
     cluster = catalogue.default_cluster("a100_sxm_80gb")
-    recipe = Recipe(micro_batch_size=1, global_batch_size=BATCH, seq_length=LENGTH)
-    made = space(Workload(model=zoo.load("gpt3_175b"), gpus=GPUS, recipe=recipe), cluster)
+    made = space(workload("gpt3_175b", GPUS, global_batch_size=BATCH, seq_length=LENGTH), cluster)
     began = time.process_time()
     found = search(made, cluster, Objective(), Limits(top=1), explained=False)
     seconds = time.process_time() - began

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from measured_table import best
+from workloads import workload
 
 from harness.evidence import dataset
 from harness.evidence.ingest.command import load
@@ -118,8 +119,7 @@ JOBS = {"llama3_70b": (512, 1024, 8192), "deepseek_v3": (2048, 15360, 4096)}
 @pytest.mark.parametrize("model", ["llama3_70b", pytest.param("deepseek_v3", marks=pytest.mark.night)])
 def test_bounds_are_cheaper_than_projections(benchmark: Any, model: str) -> None:
     gpus, batch, length = JOBS[model]
-    recipe = Recipe(micro_batch_size=1, global_batch_size=batch, seq_length=length)
-    made = space(Workload(model=zoo.load(model), gpus=gpus, recipe=recipe), H100)
+    made = space(workload(model, gpus, global_batch_size=batch, seq_length=length), H100)
     solver = BranchAndBound(Tree(made), H100, Objective())
     began = time.process_time()
     benchmark.pedantic(solver.run, rounds=1)

@@ -23,8 +23,7 @@ def tries(name: str, seeds: range, folder: Path) -> tuple[int, int]:
     read = 0
     for seed in seeds:
         file, text = samples[seed % len(samples)]
-        (folder / file).write_bytes(mutate(text, seed))
-        read += loaded(loader.load, folder / file, seed)
+        read += loaded(loader.load, put(folder / file, mutate(text, seed)), seed)
     return read, len(seeds) - read
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from asked import ROOT
+from asked import ROOT, put
 
 CI = ROOT / "examples" / "ci"
 
@@ -29,8 +29,7 @@ exit "${CODE:-0}"
 @pytest.fixture
 def gate(tmp_path) -> Shell:
     """The shell gate in a folder with a ``judge`` in the place of the harness."""
-    (tmp_path / "judge").write_text(JUDGE)
-    (tmp_path / "judge").chmod(0o755)
+    (put(tmp_path / "judge", JUDGE)).chmod(0o755)
 
     def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         env = {"PATH": os.environ["PATH"], "PYTHON": "./judge", **environment}

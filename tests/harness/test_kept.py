@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asked import ROOT, put
+from asked import ROOT, put, refusal
 
 from harness import disk_cache
 from harness.contracts.runs import Measured
@@ -222,8 +222,7 @@ def test_runs_with_mistakes_or_hardware_of_their_own_are_read_each_time(
     text = RUNS.read_text()
     wrong = put(tmp_path / "wrong.yaml", text.replace("gpus: ", "gpus: x", 1))
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"wrong\.yaml"):
-            dataset.read(wrong)
+        refusal(dataset.read, wrong, match=r"wrong\.yaml", kind=ValueError)
     gpu = (ROOT / "projector" / "hardware" / "gpus" / "a100_pcie_80gb.yaml").read_text()
     (tmp_path / "own.yaml").write_text(gpu)
     mine = tmp_path / "mine"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import command_line
 import pytest
-from asked import put, says
+from asked import put, refusal, says
 from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
@@ -152,5 +152,4 @@ def test_a_strict_file_is_judged_as_it_is_read(tmp_path) -> None:
 def test_a_figure_that_is_no_number_is_a_mistake_of_the_file(value: str, tmp_path) -> None:
     path = put(tmp_path / "runs.yaml", run_text.to_yaml([run()]))
     path.write_text(path.read_text().replace("step_seconds: 4.0", f"step_seconds: {value}"))
-    with pytest.raises(ValueError, match=r"measured.step_seconds: found .*expected a positive number"):
-        dataset.read(path)
+    refusal(dataset.read, path, match=r"measured.step_seconds: found .*expected a positive number", kind=ValueError)

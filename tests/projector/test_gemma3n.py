@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import pytest
+from asked import refusal
 
 from projector.errors import Unsupported
 from projector.frameworks import resolve
@@ -126,10 +126,8 @@ def test_what_nothing_does_with_it_is_refused() -> None:
     (found,) = problems(case(E2B, pp=2, pipeline_model_parallel_layout="Et*20|t*10,L"))
     assert "would read keys and values of another stage" in found.expected
     two, split = made(E2B, pp=2), made(E2B, cp=2)
-    with pytest.raises(Unsupported, match="pipeline stages"):
-        lower.layer(E2B.layer_kinds[0], two)
-    with pytest.raises(Unsupported, match="context parallelism"):
-        lower.layer(E2B.layer_kinds[-1], split)
+    refusal(lower.layer, E2B.layer_kinds[0], two, match="pipeline stages", kind=Unsupported)
+    refusal(lower.layer, E2B.layer_kinds[-1], split, match="context parallelism", kind=Unsupported)
     wrong = replace(E2B, altup_num_inputs=1, vocab_size_per_layer_input=0, num_kv_shared_layers=30)
     assert {each.key for each in problems(case(wrong))} == {
         f"model.{name}" for name in ("altup_num_inputs", "hidden_size_per_layer_input", "num_kv_shared_layers")

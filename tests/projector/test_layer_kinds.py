@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from asked import refusal
 from published import close
 from tabled import tabled
 
@@ -154,8 +155,7 @@ def test_attention_to_blocks_is_dense_where_all_are_chosen_and_linear_beyond() -
         sent = [op.bytes for op in getattr(two, phase) if isinstance(op, Collective) and op.group == "cp"]
         assert sent == [width * 4096 * 2 * 8 * 128 for width in nbytes]
     split = resolve(case(moba, cp=2), "nvidia", "hopper")
-    with pytest.raises(Unsupported, match="MoBA"):
-        lower.layer(moba.layer_kinds[0], split)
+    refusal(lower.layer, moba.layer_kinds[0], split, match="MoBA", kind=Unsupported)
 
 
 def test_layers_that_share_a_block_hold_it_once() -> None:

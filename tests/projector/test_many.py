@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asked import refusal
+from workloads import workload
 
 from harness.evidence import dataset
 from projector import Projection, project, project_many
@@ -46,8 +48,7 @@ def layouts(number: int) -> list[Workload]:
     """Layouts of dense and expert models over all schedules; some do not divide, some do not fit, one has no layers."""
     draw = random.Random(11)
     models = {name: zoo.load(name) for name in ("llama3_8b", "llama3_70b", "qwen3_30b_a3b", "deepseek_v3")}
-    packed = Recipe(micro_batch_size=1, global_batch_size=256, seq_length=2048, document_lengths=(1024, 1024))
-    found = [Workload(model=zoo.load("deepseek_v3.2"), recipe=packed, gpus=256)]
+    found = [workload("deepseek_v3.2", 256, global_batch_size=256, seq_length=2048, document_lengths=(1024, 1024))]
     while len(found) < number:
         name, pp = draw.choice(list(models)), draw.choice((1, 2, 4, 8))
         dense = name.startswith("llama")
@@ -155,8 +156,7 @@ def test_the_collector_rests_for_a_batch_and_never_longer(loads: list[Workload],
 
     project_many(given(), H100, best=1)
     monkeypatch.setattr("projector.many.settle_many", lambda *_, **__: 1 // 0)
-    with pytest.raises(ZeroDivisionError):
-        project_many(loads[:1], H100)
+    refusal(project_many, loads[:1], H100, kind=ZeroDivisionError)
     monkeypatch.undo()
     assert gc.isenabled()
     assert all(seen)
@@ -291,9 +291,6 @@ def test_nothing_in_is_nothing_out() -> None:
 
 
 def test_what_is_wrong_with_the_cluster_is_said_once(loads: list[Workload]) -> None:
-    with pytest.raises(InputError, match="gpus_per_node"):
-        project_many(loads, replace(H100, gpus_per_node=0))
-    with pytest.raises(InputError, match="mode"):
-        project_many(loads, H100, mode="guess")
-    with pytest.raises(InputError, match="simulate"):
-        project_many(loads, H100, mode="benchmark")
+    refusal(project_many, loads, replace(H100, gpus_per_node=0), match="gpus_per_node")
+    refusal(project_many, loads, H100, mode="guess", match="mode")
+    refusal(project_many, loads, H100, mode="benchmark", match="simulate")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from asked import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,6 @@ from harness.evaluation import posterior_file
 from projector import posterior, project
 from projector.cli.setting_remarks import refuse_assumed
 from projector.effects import ASSUMPTIONS, Facts, Prior, shares
-from projector.errors import InputError
 from projector.expectation import Knowledge, kinds, memory_grade
 from projector.hardware import catalogue
 from projector.posterior import GRADES, REPEAT, Expectation, Posterior, Run
@@ -160,8 +160,7 @@ def test_the_file_is_what_it_was_written_from() -> None:
     ["", "[]", "{}", "nonsense", '{"effects": 3}', '{"effects": [], "covariance": [], "mean": [], "tail": "wide"}'],
 )
 def test_a_broken_file_is_told(text: str) -> None:
-    with pytest.raises(InputError, match=r"broken\.json"):
-        posterior.parse(text, "broken.json")
+    refusal(posterior.parse, text, "broken.json", match=r"broken\.json")
 
 
 @given(facts(), st.floats(-0.02, 0.02))
@@ -230,8 +229,7 @@ def test_an_assumed_input_is_worse_than_any_measurement(kind: str) -> None:
 def test_strict_refuses_every_figure_that_is_assumed() -> None:
     for text in ("micro_batch_size=1 (not stated)", "tp=1", "recompute_granularity=none", "num_layers=3"):
         assert kinds([text])  # of the kinds that make a figure assumed
-        with pytest.raises(InputError, match=re.escape(f"assumed {text}")):
-            refuse_assumed(MADE.resolved.workload, MADE, [text])
+        refusal(refuse_assumed, MADE.resolved.workload, MADE, [text], match=re.escape(f"assumed {text}"))
 
 
 def test_memory_is_measured_elsewhere_unless_it_is_assumed_or_nobody_counted_its_layers() -> None:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import command_line
 import pytest
-from asked import put, says
+from asked import put, refusal, says
 from tabled import tabled
 from tprimat import STRATEGIES, document, folders
 
@@ -123,8 +123,7 @@ def test_the_micro_batch_follows_from_what_it_writes(folder: Path) -> None:
     (run,) = runs_of(folder / "output-04" / "benchmark_cuda_llama.json")
     assert run.recipe.micro_batch_size == 2  # 128 / (4 · 16)
     file = put(folder / "odd.json", document("balanced", 2, 1, global_batch_size=72))
-    with pytest.raises(Exception, match="micro_batch_size"):
-        runs_of(file)
+    refusal(runs_of, file, match="micro_batch_size", kind=Exception)
 
 
 @pytest.mark.parametrize(("stack", "platform", "trainer"), tabled("names", "trainers_of_tprimat"))
@@ -158,5 +157,4 @@ def test_strategies_of_a_training() -> None:
     sizes = {(job.strategy, job.workload.recipe.tp, job.workload.recipe.pp) for job in plan.jobs}
     assert {("memory_optimized", 1, 2), ("balanced", 2, 1), ("minimal_communication", 1, 1)} <= sizes
     assert ("balanced", 1, 2) in sizes  # its Qwen on two processes
-    with pytest.raises(Exception, match="nearest: balanced"):
-        spec.by_strategy(plan, ["balancd"], "e.yaml")
+    refusal(spec.by_strategy, plan, ["balancd"], "e.yaml", match="nearest: balanced", kind=Exception)

@@ -8,11 +8,11 @@ import pytest
 from asked import LOGS, put
 from log_records import records, step
 from log_samples import samples
-from tabled import tabled
+from tabled import sample, tabled
 
 from harness.evidence.ingest.command import load
 from harness.evidence.ingest.dialects import read_log
-from harness.evidence.ingest.logs import torchtitan
+from harness.evidence.ingest.logs import registry
 from harness.evidence.ingest.logs.events import Arguments
 from harness.evidence.ingest.logs.logged import AFTER_EVALUATION
 from harness.evidence.ingest.logs.olmo_config import arguments
@@ -62,7 +62,7 @@ def test_torchtitans_model_as_json(tmp_path: Path, ranks: tuple[str], layers: li
     text = [f"[titan] - root - INFO - Building llama3 175M with {first}", *rest]
     text += [f"[titan] step: {i}  loss: 6.1  memory: 49.66GiB(52.28%)  tps: 5,856  mfu: 34.29%" for i in (1, 2)]
     printed = "".join(f"{rank}{line}\n" for line in text for rank in ranks)
-    found = torchtitan.events(open_source(put(tmp_path / "a.log", printed)).lines())
+    found = registry.events_of(open_source(put(tmp_path / "a.log", printed)), "torchtitan")
     (arguments,) = (event for event in found if isinstance(event, Arguments))
     assert arguments.values.get("num_layers") == (2 if whole else None)
     assert arguments.values["model_name"] == "llama3 175M"
@@ -106,21 +106,7 @@ def test_a_summary_that_leaves_its_steps_open_is_none(tmp_path: Path) -> None:
     assert "of a number of steps that it does not tell" in record.notes[0]
 
 
-CONFIG = {
-    "job": {"dump_folder": "./outputs", "print_config": True},
-    "model": {"name": "llama3", "flavor": "8B", "converters": []},
-    "training": {"local_batch_size": 4, "global_batch_size": -1, "seq_len": 8192, "dtype": "float32"},
-    "parallelism": {
-        "data_parallel_shard_degree": -1,
-        "tensor_parallel_degree": 1,
-        "pipeline_parallel_schedule": "Interleaved1F1B",
-        "enable_async_tensor_parallel": True,
-        "fsdp_reshard_after_forward": "never",
-        "module_fqns_per_model_part": None,
-    },
-    "compile": {"enable": False, "components": ["model", "loss"], "autoparallel": {"use_it": True}},
-    "quantize": {"linear": {"float8": {"filter_fqns": ["output"], "emulate": False}}},
-}
+CONFIG = json.loads(sample("torchtitan_config.json"))
 
 
 @pytest.mark.parametrize("prefix", ["", "[rank0]:"])

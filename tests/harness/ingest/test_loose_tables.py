@@ -221,8 +221,7 @@ UNREADABLE = {
 @pytest.mark.parametrize("name", sorted(UNREADABLE))
 def test_what_cannot_be_read_is_one_mistake_with_its_file(tmp_path: Path, name: str) -> None:
     path = put(tmp_path / name, UNREADABLE[name])
-    error = refusal(load, path)
-    assert all(problem.where == str(path) for problem in error.problems)
+    assert all(problem.where == str(path) for problem in refusal(load, path).problems)
 
 
 def test_a_folder_that_cannot_be_made_is_a_mistake_of_the_command_line(tmp_path: Path, capsys) -> None:

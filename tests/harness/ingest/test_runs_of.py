@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import command_line
 import pytest
 from asked import LOGS, put, refusal
 from tabled import sample
@@ -35,36 +36,34 @@ def test_flags_that_no_log_takes_are_refused(tmp_path: Path) -> None:
     assert len(runs_of_all([tmp_path / "strict.yaml", LOGS / "torchtitan.log"], read_context(None, "mi300x"))) == 2
 
 
-def test_a_log_is_evaluated_like_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_is_evaluated_like_a_table(tmp_path: Path) -> None:
     log = str(LOGS / "megatron_a.log")
     assert main(["run", "--runs", log, "--gpu", "mi300x", "--no-gate", "--out", str(tmp_path), "--json"]) == 0
     assert json.loads((tmp_path / "results.json").read_text())["rows"][0]["status"] == "ok"
 
 
-def test_a_log_is_an_anchor_that_tells_its_own_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_is_an_anchor_that_tells_its_own_step(tmp_path: Path) -> None:
     """Whatever its dialect, and as a table of one run; flags change the target and not the anchor."""
     log = LOGS / "torchtitan.log"
     run = only(log)
     (tmp_path / "strict.yaml").write_text(to_yaml([run]))
-    found = [anchored(capsys, "--anchor", str(path)) for path in (log, tmp_path / "strict.yaml")]
+    found = [anchored("--anchor", str(path)) for path in (log, tmp_path / "strict.yaml")]
     for one, expected in found:
         assert one["measured_step_seconds"] == run.measured.step_seconds == pytest.approx(expected)
-    changed, expected = anchored(capsys, "--anchor", str(log), "--micro-batch-size", "1")
+    changed, expected = anchored("--anchor", str(log), "--micro-batch-size", "1")
     assert changed["projected_step_seconds"] == found[0][0]["projected_step_seconds"]
     assert expected != pytest.approx(run.measured.step_seconds)
 
 
-def anchored(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict[str, float], float]:
+def anchored(*words: str) -> tuple[dict[str, float], float]:
     """The one run that was used, and the expected step of the target."""
-    assert projector(["performance", *words, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = command_line.document("projector", "performance", *words)
     (used,) = document["own_runs"]["used"]
     return used, document["projections"]["simulate"]["expected"]["middle"]
 
 
 def test_an_anchor_that_tells_no_step_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert projector(["performance", "--anchor", str(LOGS / "megatron_a.log")]) == 2
-    assert "gpu not stated" in capsys.readouterr().err
+    assert "gpu not stated" in command_line.refused("projector", "performance", "--anchor", LOGS / "megatron_a.log")
     (tmp_path / "two.yaml").write_text(to_yaml([only(LOGS / "megatron_a.log", SAID), only(LOGS / "torchtitan.log")]))
     assert projector(["performance", "--anchor", str(tmp_path / "two.yaml")]) == 2
     assert "2 runs (megatron_a, torchtitan" in capsys.readouterr().err

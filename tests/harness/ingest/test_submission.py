@@ -7,6 +7,7 @@ import socket
 import zipfile
 from pathlib import Path
 
+import command_line
 import pytest
 from asked import put, refusal
 
@@ -51,12 +52,10 @@ def test_the_round_trip_gives_the_same_runs_and_the_same_files(folder: Path, tmp
     assert [path.read_text("utf-8") for path in others] == [KERNELS, "name: mine\nbandwidth_gbs: 10.5\n"]
 
 
-def test_another_ingests_it(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_ingests_it(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "b.zip"
-    assert main(["submit", str(folder), "--out", str(out), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["runs"] == {"cpu_gpt.log": 1, "runs.csv": 2}
-    assert main(["ingest", str(out), "--out", str(tmp_path / "got"), "--no-plot", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["rows"]) == 3
+    assert command_line.document("harness", "submit", folder, "--out", out)["runs"] == {"cpu_gpt.log": 1, "runs.csv": 2}
+    assert len(command_line.document("harness", "ingest", out, "--out", tmp_path / "got", "--no-plot")["rows"]) == 3
     assert (tmp_path / "got/node/kernels/gemm.csv").read_text("utf-8") == KERNELS
 
 

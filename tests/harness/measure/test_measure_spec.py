@@ -133,8 +133,7 @@ def test_a_suite_of_trainings(tmp_path) -> None:
     path.write_text(
         yaml.safe_dump({"suite": "s", "measure": [job("a"), {**job("b"), "steps": 0}], "cases": [case], "gates": {}})
     )
-    error = refusal(load, path)
-    assert [problem.key for problem in error.problems] == ["gates", "measure[1].steps", "measure: a"]
+    assert [problem.key for problem in refusal(load, path).problems] == ["gates", "measure[1].steps", "measure: a"]
 
 
 def test_an_optional_plan_is_skipped_with_a_reason_where_there_is_no_device(monkeypatch, capsys) -> None:

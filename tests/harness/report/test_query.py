@@ -22,6 +22,8 @@ from harness.report.spec import GROUPS, METRICS, Spec, table
 from harness.report.table import Column, Report, Table
 from harness.report.terminal import document
 from harness.score import accuracy
+from projector import cli
+from projector.io.files import read_yaml
 from tests.harness import plain_rows
 
 
@@ -150,17 +152,30 @@ def test_results_of_another_kind_are_one_clear_error(results: Path, kind: str, c
 
 
 def test_no_facts_for_a_run_is_refused(evaluation: Evaluation) -> None:
-    with pytest.raises(KeyError):
-        frame.of(evaluation.rows, {})
+    refusal(frame.of, evaluation.rows, {}, kind=KeyError)
     refusal(query.ask, evaluation, "no such column", "", [])
+
+
+def assert_is_column(said: dict[str, object]) -> None:
+    assert ("text" in said) + ("figure" in said) + ("cells" in said) == 1
+    assert set(said) <= {"text", "figure", "of", "as", "help", "minor", "when", "cells"}
+    assert all(isinstance(said.get(key, ""), str) for key in ("text", "figure", "cells"))  # a bare on is true in YAML
+
+
+def test_the_tables_of_the_projectors_commands_are_columns_and_each_is_shown() -> None:
+    folder = Path(cli.__file__).parent
+    said = read_yaml(folder / "tables.yaml")
+    for each in (column for made in said.values() for column in made["columns"]):
+        assert_is_column(each)
+    code = "\n".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+    assert all(f'"{name}"' in code for name in said)
 
 
 def test_what_the_file_of_tables_says_is_read_and_what_is_asked_for_is_there() -> None:
     said = shelf.data("report/tables.yaml")
     columns = [*said["metrics"].values(), *(each for made in said["tables"].values() for each in made["columns"])]
     for each in columns:
-        assert ("text" in each) != ("figure" in each)
-        assert set(each) <= {"text", "figure", "of", "as", "help", "minor", "when"}
+        assert_is_column(each)
     code = "\n".join(path.read_text(encoding="utf-8") for path in Path(spec.__file__).parents[1].rglob("*.py"))
     assert set(re.findall(r'tabled\(\s*"(\w+)"', code)) == set(said["tables"])
     named = set(re.findall(r'SPECS\["(\w+)"\]', code)) | {"assumed", *(name for name in said["specs"] if "by_" in name)}

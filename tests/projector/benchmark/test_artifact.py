@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import command_line
 import pytest
 from asked import put, refusal, says
 from benchmark_cases import SMALL, tiny
@@ -120,24 +121,19 @@ def test_without_a_device_the_clusters_gpu_must_be_that_of_the_file(
 
 def test_a_place_that_cannot_be_written_is_told(taken: tuple[Workload, Measurement], cpu: Device, tmp_path) -> None:
     _, found = taken
-    (tmp_path / "a file").write_text("")
-    place = tmp_path / "a file" / "times.json"
+    place = put(tmp_path / "a file", "") / "times.json"
     refusal(artifact.save, place, found.timings, found.asked, (), cpu, match="a file that can be written")
 
 
 def test_both_commands_use_a_file(file: Path, small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--config", str(small), "--load-benchmark", str(file)]
-    assert projector(["benchmark", *flags]) == 0
-    shown = capsys.readouterr().out
+    shown = command_line.told("projector", "benchmark", *flags)
     says(shown, "Simulated against measured", "layer dense, backward")
-    assert projector(["benchmark", *flags, "--memory"]) == 0
-    shown = capsys.readouterr().out
+    shown = command_line.told("projector", "benchmark", *flags, "--memory")
     says(shown, "counted MiB", "with activations as counted")
     for command in (["memory"], ["both", "--profiling-mode", "both", "--memory-safety-margin", "0.05"]):
-        assert projector([*command, *flags]) == 0
-        assert "with activations as counted" in capsys.readouterr().out
-    assert projector(["memory", *flags, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["benchmark"]["peak"] > 0
+        assert "with activations as counted" in command_line.told("projector", *command, *flags)
+    assert command_line.document("projector", "memory", *flags)["benchmark"]["peak"] > 0
     assert projector(["performance", *flags, "--profiling-mode", "both", "--json"]) == 0
     assert "benchmark" in json.dumps(json.loads(capsys.readouterr().out))
     scaled = ["--target-nodes", "8", "--global-batch-size", "16", "--sub-target-nodes", "1"]

@@ -13,6 +13,7 @@ from typing import Any
 import command_line
 import pytest
 import yaml
+from asked import refusal, says
 
 torch = pytest.importorskip("torch")
 
@@ -94,8 +95,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
 def test_without_megatron_the_extra_is_named(cpu: Device) -> None:
     if layers_megatron.installed():
         pytest.skip("Megatron-Core is installed here")
-    with pytest.raises(InputError, match=r"projector-harness\[megatron\].*--layers torch"):
-        source.find("megatron", _made())
+    refusal(source.find, "megatron", _made(), match=r"projector-harness\[megatron\].*--layers torch")
     assert source.find("auto", _made()).name == "torch"
 
 
@@ -160,8 +160,7 @@ def test_what_it_cannot_build_is_refused(core: dict[str, Any], monkeypatch: pyte
     def fails(*_: object, **__: object) -> None:
         raise TypeError("unexpected keyword argument 'k_channels'")
 
-    with pytest.raises(Unsupported, match="sliding-window"):
-        source.find("megatron", _made()).layer(decoder(False, 128))
+    refusal(source.find("megatron", _made()).layer, decoder(False, 128), match="sliding-window", kind=Unsupported)
     monkeypatch.setattr(sys.modules["megatron.core.transformer.spec_utils"], "build_module", fails)
     with pytest.raises(Unsupported, match=r"cannot build here.*k_channels"):
         source.find("megatron", _made()).layer(decoder(False))
@@ -178,8 +177,7 @@ def test_the_package_itself_runs_routed_layers_on_a_cpu(dispatcher: str, tmp_pat
     env = {"PYTHONPATH": os.pathsep.join(sys.path), "TORCHDYNAMO_DISABLE": "1"}  # its fused functions compile for 10 s
     done = command_line.run("projector", *words, "--layers", "megatron", env=env, fresh=True)
     assert done.returncode == 0, done.stderr
-    assert "layer moe, backward" in done.stdout
-    assert "layers of megatron-core" in done.stdout
+    says(done.stdout, "layer moe, backward", "layers of megatron-core")
 
 
 def test_the_exchange_is_that_of_the_recipe() -> None:

@@ -7,6 +7,7 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
+import command_line
 import numpy as np
 import pytest
 from benchmark_cases import SMALL
@@ -14,7 +15,6 @@ from docs_tools import code
 
 from projector.benchmark.device import Device
 from projector.benchmark.shrink import shrink_to
-from projector.cli import run as projector
 from projector.cli.source import workload
 from projector.errors import InputError
 from projector.frameworks import resolve
@@ -144,15 +144,13 @@ def test_layers_twice_as_slow_make_a_slower_step(small: Path) -> None:
     assert slower.measured_share > 0.25
 
 
-def test_the_command_prints_each_part_and_the_whole(small: Path, capsys, cpu: Device) -> None:
+def test_the_command_prints_each_part_and_the_whole(small: Path, cpu: Device) -> None:
     flags = ["--config", str(small), "--device", "cpu", "--budget", "0.1"]
-    assert projector(["benchmark", *flags]) == 0
-    shown = capsys.readouterr().out
+    shown = command_line.told("projector", "benchmark", *flags)
     assert "layer dense, backward" in shown
     assert "tables ms" not in shown  # of a CPU nobody has any
     assert "with these layers" in shown
-    assert projector(["benchmark", *flags, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = command_line.document("projector", "benchmark", *flags)
     assert document["step_seconds"]["share"] > 0
     parts = {each["part"]: each for each in document["step"]}
     assert {f"{part}, {way}" for part in ("embedding", "layer dense", "head") for way in ("forward", "backward")} < set(

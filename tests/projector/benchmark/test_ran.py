@@ -1,12 +1,13 @@
 """What is put back is the difference between the whole run and the one that ran; what cannot be is refused at once."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 import yaml
+from asked import refusal, says
 
 from projector.benchmark.device import Device
 from projector.benchmark.entry import BEST_SHARE, Entry, entry
@@ -17,9 +18,8 @@ from projector.benchmark.shrink import shrink_to
 from projector.benchmark.stopwatch import Stopwatch
 from projector.benchmark.timed_run import TimedRun, eager, refuse
 from projector.benchmark.timings import Asked
-from projector.cli import run as projector
 from projector.cli.source import workload as read
-from projector.errors import InputError, Unsupported
+from projector.errors import Unsupported
 from projector.frameworks.types import Resolved
 from projector.hardware import catalogue, efficiency
 from projector.projection import project
@@ -150,8 +150,7 @@ def test_what_cannot_be_timed_is_refused_before_anything_is() -> None:
         (_work(replace(model, parallel_residual=True)), "parallel_residual"),
         (_work(optimizer="muon"), "muon"),
     ):
-        with pytest.raises(Unsupported, match=word):
-            refuse(project(work, H100).resolved)
+        refusal(refuse, project(work, H100).resolved, match=word, kind=Unsupported)
 
 
 # A probe of the CPU makes an entry that the catalogue loads and that a small model is projected on.
@@ -192,32 +191,26 @@ def test_the_entry_loads_and_a_model_is_projected(made: Entry, small: Path, tmp_
     assert project(read(str(small)), cluster).step_seconds > 0
 
 
-def test_the_command_writes_what_performance_takes(small: Path, tmp_path: Path, capsys, cpu: Device) -> None:
+def test_the_command_writes_what_performance_takes(small: Path, tmp_path: Path, cpu: Device) -> None:
     out = tmp_path / "hw"
     flags = ["--device", "cpu", "--largest", "128", "--samples", "3", "--no-flush", "--name", "Mine 1"]
-    assert projector(["probe", *flags, "--out", str(out)]) == 0
-    shown = capsys.readouterr().out
-    assert "assumed:" in shown
-    assert "measured" in shown
+    shown = command_line.told("projector", "probe", *flags, "--out", out)
+    says(shown, "assumed:", "measured")
     assert yaml.safe_load((out / "mine_1.yaml").read_text(encoding="utf-8"))["name"] == "mine_1"
     cluster = str(out / "mine_1.cluster.yaml")
-    assert projector(["performance", "--config", str(small), "--cluster", cluster, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)
+    assert command_line.document("projector", "performance", "--config", small, "--cluster", cluster)
 
 
 def test_a_device_whose_efficiency_file_is_gone_says_so(made: Entry, small: Path, tmp_path: Path) -> None:
     files = write(made, tmp_path, "torch, here")
     files[1].unlink()
-    with pytest.raises(InputError, match=r"here\.efficiency\.yaml"):
-        project(read(str(small)), catalogue.cluster(str(files[-1])))
+    refusal(project, read(str(small)), catalogue.cluster(str(files[-1])), match=r"here\.efficiency\.yaml")
 
 
-def test_an_unwritable_folder_is_said_before_anything_is_timed(capsys: pytest.CaptureFixture[str], cpu: Device) -> None:
-    assert projector(["probe", "--device", "cpu", "--out", "/proc/nowhere"]) == 2
-    assert "--out" in capsys.readouterr().err
+def test_an_unwritable_folder_is_said_before_anything_is_timed(cpu: Device) -> None:
+    assert "--out" in command_line.refused("projector", "probe", "--device", "cpu", "--out", "/proc/nowhere")
 
 
 def test_a_device_that_hardly_runs_is_refused(probed: Probed) -> None:
     slow = tuple(replace(each, timing=replace(each.timing, median=each.timing.median * 1e6)) for each in probed.gemms)
-    with pytest.raises(ValueError, match="less than one operation a clock"):
-        entry(replace(probed, gemms=slow), "here")
+    refusal(entry, replace(probed, gemms=slow), "here", match="less than one operation a clock", kind=ValueError)

@@ -4,6 +4,7 @@ import csv
 import json
 from pathlib import Path
 
+import command_line
 import pytest
 from asked import put, refusal
 from tabled import tabled
@@ -157,8 +158,7 @@ def test_record_then_benchmark_mode(small: Path, tmp_path: Path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     (tmp_path / "measured" / "kernels").mkdir(parents=True)
     flags = ["--config", str(small), "--device", "cpu", "--samples", "3", "--no-flush"]
-    assert projector(["record", *flags]) == 0
-    assert "timed" in capsys.readouterr().out
+    assert "timed" in command_line.told("projector", "record", *flags)
     assert (tmp_path / "measured" / "kernels" / "cpu" / "attention.csv").is_file()
     assert projector(["performance", "--config", str(small), "--profiling-mode", "benchmark", "--json"]) == 0
     assert '"measured_share"' in capsys.readouterr().out
@@ -187,9 +187,8 @@ def test_suites_are_read_through_the_harness(small: Path, tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize(("flags", "words"), tabled("refusals", "record"))
-def test_bad_input_is_one_line_and_exit_2(flags: list[str], words: str, small: Path, capsys, cpu: Device) -> None:
+def test_bad_input_is_one_line_and_exit_2(flags: list[str], words: str, small: Path, cpu: Device) -> None:
     what = [] if "--config" in flags or "--shapes" in flags else ["--config", str(small)]
-    assert projector(["record", *what, *flags]) == 2
-    shown = capsys.readouterr().err.strip()
+    shown = command_line.refused("projector", "record", *what, *flags).strip()
     assert words in shown
     assert len(shown.splitlines()) == 1

@@ -65,8 +65,7 @@ def test_a_flag_that_a_case_does_not_take_is_one_line(case, flags, line):
 
 
 def test_what_holds_no_configuration(case, tmp_path):
-    binary = put(tmp_path / "run.log", os.urandom(4096))
-    refused("performance", "--config", str(binary), "--cluster", "h100")
+    refused("performance", "--config", str(put(tmp_path / "run.log", os.urandom(4096))), "--cluster", "h100")
     file = case('{"model_type": "llama", "hidden_size": 4096}', "config.json")
     (line,) = refused("performance", "--config", file, "--cluster", "h100")
     assert f"--config, and this file with --model {file}" in line

@@ -43,8 +43,7 @@ def test_cluster_file(document, tmp_path):
 
 
 def test_hardware_config(document, tmp_path):
-    file = tmp_path / "network.yaml"
-    file.write_text("hardware_config:\n  node_bw: 20\n  num_nodes: 3\n")
+    file = put(tmp_path / "network.yaml", "hardware_config:\n  node_bw: 20\n  num_nodes: 3\n")
     slow, usual = document("--cluster", "mi355x", "--hardware-config", str(file)), document("--cluster", "mi355x")
     assert exchange(slow) > 2 * exchange(usual)
     assert any("node_bw" in note for note in slow["notes"])

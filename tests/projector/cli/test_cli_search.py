@@ -121,20 +121,7 @@ def test_an_answer_is_25_lines_with_the_verdict_first(monkeypatch) -> None:
 
 
 FILE = ("--config", MIXTRAL, "--gpu", "mi355x", "--gpus", "64")
-ADAPTED = (
-    "--model",
-    "llama3_8b",
-    "--gpu",
-    "rtx_4090",
-    "--gpus",
-    "1",
-    "--seq",
-    "2k",
-    "--lora-quant-type",
-    "nf4",
-    "--lora-r",
-    "16",
-)
+ADAPTED = tuple(shlex.split("--model llama3_8b --gpu rtx_4090 --gpus 1 --seq 2k --lora-quant-type nf4 --lora-r 16"))
 
 
 @pytest.mark.parametrize("words", [*tabled("workloads", "questions"), FILE, ADAPTED])

@@ -1,5 +1,7 @@
 """Every field of a recipe is reached by a flag, by ``--set`` and by a file, and is the same each time."""
 
+import shlex
+
 import pytest
 from asked import refusal, says
 from cli_command import refused
@@ -80,22 +82,7 @@ def test_the_table_has_every_field_of_a_recipe():
     assert keys == set(Recipe.__dataclass_fields__)
 
 
-PLAIN = [
-    "--gpu",
-    "h100",
-    "--gpus",
-    "64",
-    "--tp",
-    "8",
-    "--pp",
-    "4",
-    "--mbs",
-    "1",
-    "--gbs",
-    "512",
-    "--seq-length",
-    "8192",
-]
+PLAIN = shlex.split("--gpu h100 --gpus 64 --tp 8 --pp 4 --mbs 1 --gbs 512 --seq-length 8192")
 
 
 @pytest.mark.parametrize("command", ["performance", "memory", "schedules"])

@@ -1,16 +1,15 @@
 """Reports of Primus' preflight: what they time is what the model gets back, what is slow is named, damage is refused."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
+import command_line
 import pytest
+from asked import put, refusal
 from tabled import tabled
 
-from projector.__main__ import main
 from projector.collectives import measured_shares, preflight
 from projector.collectives.nccl_tests import CollectiveTest
-from projector.errors import InputError
 from projector.hardware import catalogue
 
 CLUSTER = catalogue.cluster("mi300x")
@@ -52,9 +51,7 @@ def report() -> str:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    file = tmp_path / "preflight_report_perf.md"
-    file.write_text(report())
-    return file
+    return put(tmp_path / "preflight_report_perf.md", report())
 
 
 def test_what_a_report_times_is_what_the_model_gets_back(path: Path) -> None:
@@ -76,19 +73,14 @@ def test_what_a_report_times_is_what_the_model_gets_back(path: Path) -> None:
     }
 
 
-def test_the_command_writes_a_cluster_and_says_what_a_slow_rank_costs(
-    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_a_cluster_and_says_what_a_slow_rank_costs(path: Path, tmp_path: Path) -> None:
     words = ["network", str(path), "--cluster", "mi300x"]
-    assert main([*words, "--out", str(tmp_path / "mine.yaml")]) == 0
-    assert "--slow-rank 13=1.25" in capsys.readouterr().out
+    assert "--slow-rank 13=1.25" in command_line.told("projector", *words, "--out", tmp_path / "mine.yaml")
     assert catalogue.cluster(str(tmp_path / "mine.yaml")).gpu.name == "mi300x"
-    assert main([*words, "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["behind"]) == 3
+    assert len(command_line.document("projector", *words)["behind"]) == 3
 
 
 @pytest.mark.parametrize(("old", "new", "found"), tabled("refusals", "preflight_reports"))
 def test_a_damaged_report_is_refused(path: Path, old: str, new: str, found: str) -> None:
     path.write_text(path.read_text().replace(old, new, 1))
-    with pytest.raises(InputError, match=found):
-        preflight.read([path])
+    refusal(preflight.read, [path], match=found)

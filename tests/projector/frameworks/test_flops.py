@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from asked import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
@@ -92,10 +93,8 @@ def test_every_framework_file_names_a_known_formula() -> None:
 
 
 def test_unknown_framework_is_unsupported() -> None:
-    with pytest.raises(Unsupported, match="counts FLOP"):
-        flops.formula_for("lightning")
-    with pytest.raises(Unsupported, match="no FLOP formula"):
-        flops.flops_per_token(workload("llama3_8b", 2048), "guess")
+    refusal(flops.formula_for, "lightning", match="counts FLOP", kind=Unsupported)
+    refusal(flops.flops_per_token, workload("llama3_8b", 2048), "guess", match="no FLOP formula", kind=Unsupported)
 
 
 @given(st.sampled_from(flops.formulas()), st.floats(1.0, 2000.0))

@@ -6,10 +6,10 @@ from pathlib import Path
 import command_line
 import pytest
 import yaml
+from asked import put, refusal, says
 from tabled import tabled
 
 import projector as pj
-from projector.errors import InputError
 from projector.hardware import catalogue, efficiency, what_if
 from projector.hardware.catalogue import _table, machine_names, machine_of
 from projector.hardware.gpu_file import read_gpu
@@ -56,10 +56,8 @@ def test_every_gpu_of_the_corpus_is_found(shared: Path) -> None:
 
 def test_unknown_names_say_the_nearest() -> None:
     for name, nearest in (("mi335x", "mi355x"), ("h100_63gb", "h100_sxm_64gb"), ("b201", "b200")):
-        with pytest.raises(InputError, match=nearest):
-            catalogue.gpu(name)
-    with pytest.raises(InputError, match="mi355x"):
-        catalogue.cluster("mi335x")
+        refusal(catalogue.gpu, name, match=nearest)
+    refusal(catalogue.cluster, "mi335x", match="mi355x")
 
 
 def test_a_host_is_grace_where_its_file_says_so_or_a_domain_spans_hosts() -> None:
@@ -73,10 +71,8 @@ def test_hosts_of_an_nvlink_domain_change_but_the_domain_stays() -> None:
     half = catalogue.default_cluster("mi300x", gpus_per_node=4)
     assert (half.gpus_per_host, half.gpus_per_node, half.intra.size) == (4, 4, 8)
     assert catalogue.default_cluster("h100", gpus_per_node=16).intra.size == 16
-    with pytest.raises(InputError):
-        catalogue.default_cluster("mi300x", gpus_per_node=16)
-    with pytest.raises(InputError):
-        catalogue.default_cluster("h100", gpus_per_node=0)
+    refusal(catalogue.default_cluster, "mi300x", gpus_per_node=16)
+    refusal(catalogue.default_cluster, "h100", gpus_per_node=0)
 
 
 def test_all_mistakes_of_a_gpu_file_at_once(tmp_path) -> None:
@@ -84,13 +80,11 @@ def test_all_mistakes_of_a_gpu_file_at_once(tmp_path) -> None:
     chip |= {"compute_units": 200, "vendor": "amdd", "hbm": 3, "memory_gib": -1, "tdp_watts": True}
     chip["peak_tflops"]["bf15"] = 1
     chip["sources"] = chip["sources"][1:]
-    path = tmp_path / "bad.yaml"
-    path.write_text(yaml.safe_dump(chip), encoding="utf-8")
-    with pytest.raises(InputError) as caught:
-        read_gpu(path)
-    keys = {problem.key for problem in caught.value.problems}
+    path = put(tmp_path / "bad.yaml", yaml.safe_dump(chip))
+    caught = refusal(read_gpu, path)
+    keys = {problem.key for problem in caught.problems}
     assert keys >= {"vendor", "hbm", "memory_gib", "tdp_watts", "peak_tflops.bf15", "peak_tflops.bf16", "sources"}
-    assert all(problem.where == str(path) for problem in caught.value.problems)
+    assert all(problem.where == str(path) for problem in caught.problems)
 
 
 def test_all_mistakes_of_a_cluster_file_at_once(tmp_path) -> None:
@@ -99,9 +93,8 @@ def test_all_mistakes_of_a_cluster_file_at_once(tmp_path) -> None:
         "name: x\ngpu: h1000\ngpus_per_node: 6\ngpus_per_host: 4\nintra: {topology: star, bandwith_gbs: 3}\ninter: 5\n"
     )
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError) as caught:
-        catalogue.cluster(str(path))
-    keys = {problem.key for problem in caught.value.problems}
+    caught = refusal(catalogue.cluster, str(path))
+    keys = {problem.key for problem in caught.problems}
     assert keys >= {
         "gpu", "gpus_per_host", "intra.topology", "intra.bandwith_gbs", "intra.bandwidth_gbs", "inter", "sources",
     }  # fmt: skip
@@ -109,11 +102,7 @@ def test_all_mistakes_of_a_cluster_file_at_once(tmp_path) -> None:
 
 @pytest.mark.parametrize("text", ["a: [1\n", "- 1\n", ""])
 def test_broken_yaml_is_one_problem(tmp_path, text: str) -> None:
-    path = tmp_path / "broken.yaml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError) as caught:
-        catalogue.gpu(str(path))
-    assert len(caught.value.problems) == 1
+    assert len(refusal(catalogue.gpu, str(put(tmp_path / "broken.yaml", text))).problems) == 1
 
 
 # Machines that clouds rent: their network is what the provider states, and all names find them.
@@ -145,8 +134,7 @@ def test_machines_are_found_by_their_names(text: str, machine: str, gpu: str, te
 def test_a_label_is_no_name_of_a_machine_and_an_unknown_one_is_refused_with_the_nearest() -> None:
     assert machine_of("nvidia-h100-80gb") is None
     assert machine_of("nvidia-h100-80gb", "gke") == "a3-highgpu-8g"
-    with pytest.raises(InputError, match=r"p5\.48xlarge"):
-        catalogue.cluster("p5.49xlarge")
+    refusal(catalogue.cluster, "p5.49xlarge", match=r"p5\.48xlarge")
 
 
 # A file of hardware on a base: what it states counts, with a source of its own; everything else is the base's.
@@ -161,9 +149,7 @@ FASTER = {
 
 
 def read(tmp_path, **changes: object) -> Cluster:
-    path = tmp_path / "own.yaml"
-    path.write_text(yaml.safe_dump({**FASTER, **changes}), encoding="utf-8")
-    return catalogue.cluster(str(path))
+    return catalogue.cluster(str(put(tmp_path / "own.yaml", yaml.safe_dump({**FASTER, **changes}))))
 
 
 def test_what_is_not_stated_is_the_base_s(tmp_path) -> None:
@@ -200,10 +186,9 @@ def test_a_name_alone_is_the_gpu_or_the_cluster_whose_keys_the_file_states(tmp_p
     ("changes", "expected"), [*tabled("refusals", "hardware_files"), ({"base": ["clusters/h100_sxm"]}, "base: found")]
 )
 def test_mistakes_name_the_file_and_the_key(tmp_path, changes: dict[str, object], expected: str) -> None:
-    with pytest.raises(InputError) as caught:
-        read(tmp_path, **changes)
-    assert "own.yaml" in str(caught.value)
-    assert expected in str(caught.value)
+    caught = refusal(read, tmp_path, **changes)
+    assert "own.yaml" in str(caught)
+    assert expected in str(caught)
 
 
 def test_names_are_never_the_base_s() -> None:
@@ -250,14 +235,11 @@ def test_what_is_stated_as_it_is_changes_nothing() -> None:
 
 @pytest.mark.parametrize(("stated", "expected"), tabled("refusals", "what_if"))
 def test_mistakes_name_the_key(stated: dict[str, object], expected: str) -> None:
-    with pytest.raises(InputError, match=expected):
-        what_if.changed(catalogue.cluster("h100"), stated, "--set")
+    refusal(what_if.changed, catalogue.cluster("h100"), stated, "--set", match=expected)
 
 
 def own_gpu(tmp_path, **content: object) -> str:
-    path = tmp_path / "own.yaml"
-    path.write_text(yaml.safe_dump({"base": "gpus/h100_sxm", **content}))
-    return str(path)
+    return str(put(tmp_path / "own.yaml", yaml.safe_dump({"base": "gpus/h100_sxm", **content})))
 
 
 @pytest.mark.parametrize("name", sorted(set(catalogue.cluster_names()) & set(catalogue.gpu_names())))
@@ -282,8 +264,7 @@ def test_answers_say_that_it_is_assumed(tmp_path) -> None:
     flag = ("--gpu", "h100", "--set", "gpu.hbm_bytes_per_s=4e12")
     for command in ("performance", "memory"):
         told = command_line.run("projector", command, *RUN, *flag).stdout
-        assert "80 GB, changed" in told
-        assert "Assumed: gpu.hbm_bytes_per_s=4e+12 (assumed, for a what-if)" in told
+        says(told, "80 GB, changed", "Assumed: gpu.hbm_bytes_per_s=4e+12 (assumed, for a what-if)")
     asked = command_line.run("projector", "ask", *RUN[:4], *flag, "--budget", "0").stdout
     assert "Assumed: gpu.hbm_bytes_per_s=4e+12 (assumed, for a what-if)" in asked
     assert "--set gpu.hbm_bytes_per_s=4e12" in asked  # the command says it again

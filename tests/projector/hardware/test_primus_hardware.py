@@ -7,6 +7,7 @@ from typing import Any
 
 import command_line
 import pytest
+from asked import put, refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
@@ -17,7 +18,6 @@ from projector import project
 from projector.__main__ import main
 from projector.collectives.model import seconds_of
 from projector.collectives.placement import GroupShape
-from projector.errors import InputError
 from projector.hardware import catalogue, primus
 from projector.hardware.catalogue import cluster, gpu, gpu_names
 from projector.hardware.efficiency import WATTS, load, of, powered, relative
@@ -29,16 +29,11 @@ from projector.operators.types import Gemm
 from projector.parameter import Parameter
 from projector.search.sweep import grid, points
 from projector.settle.workload import settle
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
 from tests.workloads import workload
 
 
 def write(folder: Path, text: str) -> Path:
-    path = folder / "hw.yaml"
-    path.write_text(text, encoding="utf-8")
-    return path
+    return put(folder / "hw.yaml", text)
 
 
 def test_bandwidths_latencies_and_topology_reach_the_fabrics(tmp_path) -> None:
@@ -91,16 +86,14 @@ def test_files_without_values_change_nothing(tmp_path, text: str) -> None:
 
 def test_all_mistakes_at_once(tmp_path) -> None:
     text = "hardware_config: {node_bandwith: 3, node_bw: fast, nics_per_node: 2.5, node_topology: torus, bw_eff: 1.7}"
-    with pytest.raises(InputError) as caught:
-        primus.read(write(tmp_path, text), catalogue.cluster("mi300x"))
-    keys = [problem.key.removeprefix("hardware_config.") for problem in caught.value.problems]
+    caught = refusal(primus.read, write(tmp_path, text), catalogue.cluster("mi300x"))
+    keys = [problem.key.removeprefix("hardware_config.") for problem in caught.problems]
     assert sorted(keys) == ["bw_eff", "nics_per_node", "node_bandwith", "node_bw", "node_topology"]
-    assert any("node_bw" in problem.expected for problem in caught.value.problems)
+    assert any("node_bw" in problem.expected for problem in caught.problems)
 
 
 def test_a_list_is_refused(tmp_path) -> None:
-    with pytest.raises(InputError, match="mapping"):
-        primus.read(write(tmp_path, "hardware_config: [1]"), catalogue.cluster("mi300x"))
+    refusal(primus.read, write(tmp_path, "hardware_config: [1]"), catalogue.cluster("mi300x"), match="mapping")
 
 
 # Systems of transformer-perf-estimates: read in their own words, refused in one error, and as fast as they say.
@@ -110,9 +103,7 @@ CASE = ("--model", "llama3.1_8b", "--gpus", "64", "--tp", "2", "--mbs", "1", "--
 
 
 def described(folder: Path, **changed: Any) -> str:
-    file = folder / "mine.json"
-    file.write_text(json.dumps({**B200, **changed}))
-    return str(file)
+    return str(put(folder / "mine.json", json.dumps({**B200, **changed})))
 
 
 def step(cluster: Cluster) -> float:
@@ -187,9 +178,7 @@ _LONGEST = 8 * 2.0**30
 
 
 def _cluster(folder: Path, more: str = "") -> Cluster:
-    path = folder / "mine.yaml"
-    path.write_text(_FILE.format(more=more))
-    return catalogue.cluster(str(path))
+    return catalogue.cluster(str(put(folder / "mine.yaml", _FILE.format(more=more))))
 
 
 def _busbw(cluster: Cluster, gpus: int, per_node: int) -> float:
@@ -215,9 +204,8 @@ def test_a_faster_network_is_never_slower(tmp_path, kind: str) -> None:
 
 
 def test_a_rate_above_the_lines_is_a_mistake(tmp_path) -> None:
-    with pytest.raises(InputError) as caught:
-        _cluster(tmp_path, ", busbw_gbs: 401, busbw_one_rank_gbs: 51")
-    assert [problem.key for problem in caught.value.problems] == ["inter.busbw_gbs", "inter.busbw_one_rank_gbs"]
+    caught = refusal(_cluster, tmp_path, ", busbw_gbs: 401, busbw_one_rank_gbs: 51")
+    assert [problem.key for problem in caught.problems] == ["inter.busbw_gbs", "inter.busbw_one_rank_gbs"]
 
 
 def test_two_figures_of_two_nodes_hold_on_a_hundred_and_twenty_eight(root: Path) -> None:
@@ -297,8 +285,7 @@ def test_an_unknown_architecture_takes_the_nearest_of_its_vendor() -> None:
 
 
 def test_a_projection_says_whose_kernels_stand_in() -> None:
-    recipe = Recipe(micro_batch_size=1, global_batch_size=8, seq_length=4096)
-    run = Workload(model=zoo.load("llama3_8b"), recipe=recipe, gpus=8)
+    run = workload("llama3_8b", 8, global_batch_size=8)
     known = cluster("mi355x")
     assert settle(run, known).assumed == settle(run, replace(known, gpu=stranger("mi355x"))).assumed
     borrowed = settle(run, replace(known, gpu=stranger("mi355x", arch="gfx1250"))).assumed

@@ -182,8 +182,7 @@ def test_what_is_no_value_is_named_with_its_flag() -> None:
 
 
 def script(folder: Path, *lines: str) -> Recipe:
-    path = folder / "run.sh"
-    path.write_text("\n".join(["#!/bin/bash", *lines, RUN]) + "\n")
+    path = put(folder / "run.sh", "\n".join(["#!/bin/bash", *lines, RUN]) + "\n")
     return detect.load(path).workload().recipe
 
 

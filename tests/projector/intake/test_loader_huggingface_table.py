@@ -7,14 +7,13 @@ import pytest
 import yaml
 from asked import refusal
 from huggingface_configs import llama_like
+from workloads import workload
 
 from projector.errors import InputError
 from projector.intake import huggingface
 from projector.workload import zoo
 from projector.workload.parameters import count
-from projector.workload.recipe import Recipe
 from projector.workload.validate import problems
-from projector.workload.workload import Workload
 
 #: Keys of a zoo model's config.json beside those that follow from the zoo.
 ALIKE: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "data/huggingface.yaml").read_text())[
@@ -179,6 +178,5 @@ def test_what_matters_and_is_not_read_is_named() -> None:
     short = huggingface.from_mapping(
         {**config("granite_4_h_tiny"), "layer_types": ["mamba", "attention"]}, "config.json"
     ).model
-    recipe = Recipe(micro_batch_size=1, global_batch_size=8, seq_length=4096)
-    (problem,) = problems(Workload(model=short, recipe=recipe, gpus=8))
+    (problem,) = problems(workload(short, 8, global_batch_size=8))
     assert "40 of them, not 2" in problem.expected

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from asked import put
+from asked import put, refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,8 +73,7 @@ def test_what_the_recipe_leaves_open_is_its_own(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_refused_is_named(tmp_path: Path, words: str, error: type[Exception], named: str) -> None:
-    with pytest.raises(error, match=named):
-        script(tmp_path, words)
+    refusal(script, tmp_path, words, match=named, kind=error)
 
 
 def test_what_nobody_knows_or_only_a_run_settles_is_told(tmp_path: Path) -> None:

@@ -44,8 +44,7 @@ def plain(value: object) -> object:
 def test_an_experiment_is_read_as_the_table_says(tmp_path: Path, case: Mapping[str, Any]) -> None:
     for key, kind in (("refused", InputError), ("unsupported", Unsupported)):
         if key in case:
-            with pytest.raises(kind, match=case[key]):
-                read(tmp_path, case)
+            refusal(read, tmp_path, case, match=case[key], kind=kind)
             return
     loaded = read(tmp_path, case)
     work = loaded.workload(case.get("gpus", 8))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from asked import refusal
+from asked import put, refusal
 
 from projector.errors import InputError, Unsupported
 from projector.intake import detect, huggingface
@@ -31,8 +31,7 @@ def read(root: Path, case: Mapping[str, Any]) -> Loaded:
     base = {key: value for key, value in FILES[case["of"]].items() if key != case.get("without")}
     file = written(root / "own.yaml", case.get("only", base), case.get("set", {}))
     if "script" in case:
-        file = root / "run.sh"
-        file.write_text(f"#!/bin/bash\n{case['script']}\n")
+        file = put(root / "run.sh", f"#!/bin/bash\n{case['script']}\n")
     return detect.load(file, **case.get("given", {}))
 
 
@@ -44,8 +43,7 @@ def listed(value: object) -> list[object]:
 def test_a_file_is_read_as_the_table_says(tmp_path: Path, case: Mapping[str, Any]) -> None:
     for key, kind in (("refused", InputError), ("unsupported", Unsupported)):
         if key in case:
-            with pytest.raises(kind, match=case[key]):
-                read(tmp_path, case)
+            refusal(read, tmp_path, case, match=case[key], kind=kind)
             return
     loaded = read(tmp_path, case)
     work = loaded.workload() if loaded.gpus else loaded.workload(case.get("gpus", 8))

@@ -132,8 +132,7 @@ def test_a_figure_is_written_whole(tmp_path) -> None:
                 raise OSError(errno.ENOSPC, "No space left on device")
 
     write_figure(tmp_path / "f.PNG", Figure())
-    with pytest.raises(OSError, match="No space"):
-        write_figure(tmp_path / "f.pdf", Figure())
+    refusal(write_figure, tmp_path / "f.pdf", Figure(), match="No space", kind=OSError)
     assert [path.name for path in tmp_path.iterdir()] == ["f.PNG"]
 
 

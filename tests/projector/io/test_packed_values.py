@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asked import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -87,8 +88,7 @@ def test_what_stands_twice_is_one_again_and_a_circle_is_refused() -> None:
     twig = Tree("twig")
     again = unpack(pack(Tree("t", twig, twig), Tree), Tree)
     assert again.left is again.right
-    with pytest.raises(ValueError, match="recursion"):
-        unpack(json.dumps([[{"name": "a", "left": 0}], 0]).encode(), Tree)
+    refusal(unpack, json.dumps([[{"name": "a", "left": 0}], 0]).encode(), Tree, match="recursion", kind=ValueError)
     doubled = [{"name": "a"}, *({"name": "a", "left": n, "right": n} for n in range(200))]
     found: Tree | None = unpack(json.dumps([doubled, 200]).encode(), Tree)  # 2^200 leaves, 201 objects
     for _ in range(200):
@@ -109,8 +109,7 @@ def test_arrays_are_numbers_only() -> None:
     assert np.array_equal(again.whole, given_.whole)
     again.real[0, 0] = 1.0
     objects: Any = Arrays(np.array([print]), np.arange(3))
-    with pytest.raises(TypeError):
-        pack(objects, Arrays)
+    refusal(pack, objects, Arrays, kind=TypeError)
     with pytest.raises(ValueError, match="not a"):
         unpack(json.dumps([[{"real": [[10**9], "AAAA"], "whole": [[0], ""]}], 0]).encode(), Arrays)
 
@@ -157,8 +156,7 @@ def test_a_class_that_is_not_declared_is_neither_written_nor_read() -> None:
     text = pack(Trip(Bent(3, 4)), Trip).decode()
     assert "Bent" in text
     for name in ("Apart", "Path", "system", "__class__"):
-        with pytest.raises(ValueError, match="not a"):
-            unpack(text.replace("Bent", name).encode(), Trip)
+        refusal(unpack, text.replace("Bent", name).encode(), Trip, match="not a", kind=ValueError)
     with pytest.raises(ValueError, match="not a"):
         unpack(json.dumps([[{"way": 0}], 0]).encode(), Trip)  # a trip in the place of its way
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from asked import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projector.errors import InputError
 from projector.hardware.catalogue import gpu, gpu_names
 from projector.hardware.efficiency import load
 from projector.hardware.efficiency_file import parse
@@ -182,11 +182,8 @@ def test_efficiency_files_give_shares_between_low_and_high() -> None:
 
 def test_a_broken_efficiency_file_names_every_mistake() -> None:
     text = "parameters:\n  a: {value: fast, kind: guessed, source: x}\n  b: {value: 1, kind: derived, sauce: y}\n"
-    with pytest.raises(InputError) as caught:
-        parse(text, "x.yaml")
-    keys = {problem.key for problem in caught.value.problems}
+    caught = refusal(parse, text, "x.yaml")
+    keys = {problem.key for problem in caught.problems}
     assert keys == {"parameters.a.value", "parameters.a.kind", "parameters.b.sauce", "parameters.b.source"}
-    with pytest.raises(InputError):
-        parse("parameters: [", "x.yaml")
-    with pytest.raises(InputError):
-        parse("", "x.yaml")
+    refusal(parse, "parameters: [", "x.yaml")
+    refusal(parse, "", "x.yaml")

@@ -1,10 +1,10 @@
 """A stated clock or power limit: rates of the units follow it, the memory and the device's own figures do not."""
 
 import pytest
+from asked import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projector.errors import InputError
 from projector.hardware import clock
 from projector.hardware.catalogue import gpu, gpu_names
 from projector.hardware.efficiency import load
@@ -103,10 +103,8 @@ def test_of_two_limits_the_lower_holds(name: str, mhz: float, share: float) -> N
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
 def test_what_is_no_clock_and_no_power_is_refused(value: float) -> None:
     device, efficiency = gpu("mi300x"), load("mi300x")
-    with pytest.raises(InputError, match="gpu_clock_mhz"):
-        clock.settle(device, efficiency, mhz=value)
-    with pytest.raises(InputError, match="power_cap_watts"):
-        clock.settle(device, efficiency, watts=value)
+    refusal(clock.settle, device, efficiency, mhz=value, match="gpu_clock_mhz")
+    refusal(clock.settle, device, efficiency, watts=value, match="power_cap_watts")
 
 
 @given(name=GPUS, low=st.floats(300.0, 2000.0), gain=st.floats(1.0, 3.0))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from asked import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
@@ -142,8 +143,7 @@ def test_a_library_may_compute_the_transposed_product(key: str) -> None:
 
 @pytest.mark.parametrize("text", ["128x128", "axbxc", "1x2x3x4", "128x128x64/two"])
 def test_a_malformed_tile_is_refused(text: str) -> None:
-    with pytest.raises(ValueError):
-        parse(text)
+    refusal(parse, text, kind=ValueError)
 
 
 # Single terms of the kernel laws in closed form: whole waves, an accumulated output, one fill for each launch.

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from asked import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
 
-from projector.errors import InputError
 from projector.hardware.catalogue import gpu, gpu_names
 from projector.hardware.efficiency import load
 from projector.io import files
@@ -103,9 +103,7 @@ def test_broken_tables_name_every_bad_row(tmp_path: Path) -> None:
     folder = table(
         tmp_path, "ck,bf16,,TN,0,2,x,1,1,1,5,a,b", "ck,bf16,,TN,0,2,1,1,1,1,5,a,b", "ck,bf16,,TN,0,2,1,1,1,1,-5,a,b"
     )
-    with pytest.raises(InputError) as caught:
-        read(folder / "mi300x")
-    assert [problem.where.rsplit(":", 1)[1] for problem in caught.value.problems] == ["2", "4"]
+    assert [problem.where.rsplit(":", 1)[1] for problem in refusal(read, folder / "mi300x").problems] == ["2", "4"]
 
 
 @pytest.mark.parametrize(
@@ -284,8 +282,7 @@ def test_many_look_ups_at_once() -> None:
     sizes = np.floor(2.0 ** random.uniform(8, 13, (20_000, 3))).astype(int).tolist()
     ops = [Gemm(name="", m=m, n=n, k=k, dtype="fp8", scaling="blockwise") for m, n, k in sizes]
     found = Recorded(gpu("mi300x"), simulated("mi300x", "ck"), TABLES)
-    result = found.times(ops)
-    assert result.measured.mean() > 0.3
+    assert found.times(ops).measured.mean() > 0.3
 
 
 def test_what_a_short_run_gained_is_taken_off_inside_a_step(root: Path) -> None:

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from asked import refusal
 from lowering_cases import LLAMA_70B, collectives, resolved, stream_bytes, with_execution
 
-from projector.errors import InputError, Unsupported
+from projector.errors import Unsupported
 from projector.frameworks import resolve
 from projector.hardware import catalogue
 from projector.layers.attention_core import Heads
@@ -259,7 +260,5 @@ def test_ranks_that_share_a_sequence_gather_entries_and_get_what_is_before_them(
 
 
 def test_what_is_not_there_is_refused() -> None:
-    with pytest.raises(Unsupported, match="fewer than 128 tokens"):
-        blocks(FLASH, cp=8, seq_length=512)
-    with pytest.raises(InputError, match="compress_ratios"):
-        zoo.load("deepseek_v4_flash", compressed={"compress_ratios": "every fourth"})
+    refusal(blocks, FLASH, cp=8, seq_length=512, match="fewer than 128 tokens", kind=Unsupported)
+    refusal(zoo.load, "deepseek_v4_flash", compressed={"compress_ratios": "every fourth"}, match="compress_ratios")

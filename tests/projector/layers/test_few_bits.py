@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from asked import refusal
 from lowering_cases import DENSE, EXPERTS, LLAMA_70B, flops, resolved, stream_bytes, with_execution
 
 from projector import project
-from projector.errors import InputError
 from projector.layers import few_bits
 from projector.layers.lower import layer
 from projector.operators.types import Gemm, GroupedGemm, Stream
@@ -202,8 +202,7 @@ def test_ranks_that_share_codes_send_codes() -> None:
 )
 def test_what_is_refused(change: dict[str, Any], why: str) -> None:
     stated = {"model": "llama3.1_8b", "gpus": 1, "lora_quant_type": "nf4"} | change
-    with pytest.raises(InputError, match=why):
-        run(stated.pop("model"), stated.pop("gpus"), 1, **stated)
+    refusal(run, stated.pop("model"), stated.pop("gpus"), 1, **stated, match=why)
 
 
 def test_frozen_weights_of_fp32_are_cast_before_each_product_and_the_copy_stays() -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from asked import refusal
 from lowering_cases import (
     DEEPSEEK_V3,
     DENSE,
@@ -27,11 +28,8 @@ from projector.layers.cross_entropy import cross_entropy
 from projector.layers.local import LayerView, local
 from projector.layers.lower import head, layer
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
-from projector.workload import zoo
 from projector.workload.lora import LoRA
 from projector.workload.model import decoder
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
 from tests.workloads import workload
 
 
@@ -213,8 +211,7 @@ def test_logits_that_are_made_again_leave_two_numbers_a_token() -> None:
 
 @pytest.mark.parametrize("loss", ["liger", "liger_cross_entropy"])
 def test_a_split_vocabulary_is_refused(loss: str) -> None:
-    with pytest.raises(Unsupported, match=f"={loss} "):
-        of(loss, tp=2)
+    refusal(of, loss, tp=2, match=f"={loss} ", kind=Unsupported)
 
 
 def test_ligers_loss_on_whole_logits_overwrites_their_fp32_copy() -> None:
@@ -235,8 +232,7 @@ def test_automodels_loss_of_experts_stays_in_bf16() -> None:
     """log-softmax of 2-byte logits (F.cross_entropy without a copy to fp32): half its bytes, and the logits."""
     found = {}
     for name in ("llama3_8b", "qwen3_30b_a3b"):
-        recipe = Recipe(micro_batch_size=4, global_batch_size=32, seq_length=4096)
-        run = resolve(Workload(model=zoo.load(name), recipe=recipe, gpus=8, framework="automodel"), "nvidia", "hopper")
+        run = resolve(workload(name, 8, "automodel", micro_batch_size=4, global_batch_size=32), "nvidia", "hopper")
         view = local(run)
         found[run.execution.fusion.loss] = (cross_entropy(view), view.tokens * view.vocab)
     (full, many), (half, few) = found["fp32"], found["bf16"]

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from asked import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
 
-from projector.errors import InputError
 from projector.frameworks import resolve
 from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
@@ -272,14 +272,12 @@ def test_orthogonal_updates_take_at_least_all_products_of_the_costliest_matrix()
 @pytest.mark.parametrize(("word", "name"), tabled("names", "optimizers_by_words"))
 def test_words_of_trainers(word: str, name: str) -> None:
     assert named(word) == name
-    args = todays_words({"optimizer": word})
-    assert args["optimizer"] == ("adam" if name == "adamw" else name)
+    assert todays_words({"optimizer": word})["optimizer"] == ("adam" if name == "adamw" else name)
 
 
 def test_an_unknown_optimizer_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InputError) as caught:
-        project(workload(optimizer="soap"), H100)
-    (problem,) = caught.value.problems
+    caught = refusal(project, workload(optimizer="soap"), H100)
+    (problem,) = caught.problems
     assert problem.key == "recipe.optimizer"
     assert all(name in problem.expected for name in OPTIMIZERS)
 

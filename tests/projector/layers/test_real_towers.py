@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from asked import refusal
 from lowering_cases import flops, resolved
 
-from projector.errors import InputError, Unsupported
+from projector.errors import Unsupported
 from projector.hardware import catalogue
 from projector.layers import lower
 from projector.memory.plan import plan
@@ -165,9 +166,6 @@ def test_what_is_not_known_of_an_encoder_is_refused() -> None:
         ("pipeline", {"pp": 2}), ("sequence split", {"cp": 2}), ("document_lengths", {"document_lengths": (64, 64)}),
         ("recompute_num_layers", {"recompute_granularity": "full", "recompute_num_layers": 4}),
     ):  # fmt: skip
-        with pytest.raises(Unsupported, match=reason):
-            settle(run(**change), CLUSTER)
-    with pytest.raises(InputError, match="no encoder"):
-        settle(run(replace(T5, encoder=None)), CLUSTER)
-    with pytest.raises(InputError, match="encoder_seq_length"):
-        settle(run(tp=8, sequence_parallel=True, encoder_seq_length=100), CLUSTER)
+        refusal(settle, run(**change), CLUSTER, match=reason, kind=Unsupported)
+    refusal(settle, run(replace(T5, encoder=None)), CLUSTER, match="no encoder")
+    refusal(settle, run(tp=8, sequence_parallel=True, encoder_seq_length=100), CLUSTER, match="encoder_seq_length")

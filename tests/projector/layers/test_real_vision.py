@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from asked import refusal
 from lowering_cases import flops, phases, resolved
 
-from projector.errors import InputError, Unsupported
+from projector.errors import Unsupported
 from projector.frameworks.flops import flops_per_token, step_seconds
 from projector.hardware import catalogue
 from projector.layers import lower
@@ -164,13 +165,10 @@ def test_what_is_not_known_of_a_tower_is_refused() -> None:
         ("sequence split", {"cp": 2, "tp": 2}), ("fp8", {"precision": "fp8"}), ("lora", {"lora": LoRA(dim=8)}),
         ("muon", {"optimizer": "muon", "freeze_vision_model": True}),
     ):  # fmt: skip
-        with pytest.raises(Unsupported, match=reason):
-            settle(run(**change), CLUSTER)
+        refusal(settle, run(**change), CLUSTER, match=reason, kind=Unsupported)
     for reason, work in (
         ("at least 2304", run(images_per_sample=4)), ("no vision tower", run(ALONE, freeze_vision_model=True)),
         ("a divisor of 336", run(replace(LLAVA, vision=replace(LLAVA.vision, patch_size=16 + 1)))),
     ):  # fmt: skip
-        with pytest.raises(InputError, match=reason):
-            project(work, CLUSTER)
-    with pytest.raises(Unsupported, match="counts FLOP"):
-        step_seconds(run(), 100.0)
+        refusal(project, work, CLUSTER, match=reason)
+    refusal(step_seconds, run(), 100.0, match="counts FLOP", kind=Unsupported)

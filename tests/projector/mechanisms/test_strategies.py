@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from asked import refusal
 from forgotten import forgotten
 from tabled import tabled
 
-from projector.errors import InputError
 from projector.frameworks import load, names, profiles_io, resolve
 from projector.hardware import catalogue
 from projector.layers.lower import layer
@@ -87,9 +87,8 @@ def test_mistakes_of_a_profile(folder: Path, text: str, key: str, nearest: str) 
         profiles_io.load.cache_clear()
         (folder / "mine.yaml").write_text(f"title: Mine\nflop_formula: palm\n{body}\n", encoding="utf-8")
         profiles_io.names.cache_clear()
-        with pytest.raises(InputError) as caught:
-            load("mine")
-        found = [(problem.key, problem.expected) for problem in caught.value.problems]
+        caught = refusal(load, "mine")
+        found = [(problem.key, problem.expected) for problem in caught.problems]
         assert any(where == f"{place}{key}" and nearest in expected for where, expected in found), found
 
 
@@ -191,8 +190,7 @@ def test_one_file_and_a_profile_that_names_it(mine: str) -> None:
 
 @pytest.mark.parametrize("base", [Allocator, Dispatch, Runtime])
 def test_a_base_without_its_arithmetic_is_no_strategy(base: type) -> None:
-    with pytest.raises(TypeError, match="abstract"):
-        base()
+    refusal(base, match="abstract", kind=TypeError)
 
 
 # Buffers of dropless experts where shapes are fixed before a router has spoken.

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from asked import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from memory_cases import GIB, deepseek_v3, gpu, llama, recipe, resolved
 from tabled import tabled
 
-from projector.errors import InputError
 from projector.frameworks import Resolved, resolve
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
@@ -253,9 +253,8 @@ def test_a_plan_beyond_its_hosts_is_refused_and_a_run_is_a_doubt() -> None:
     load = workloads.sharded("llama3.1_70b", 16, tp=8, sequence_parallel=True, **_ON_HOST)
     needed = host_bytes(settle(load, _with(1e15)), _H100)
     assert settle(load, _with(1.01 * needed))
-    with pytest.raises(InputError) as raised:
-        settle(load, _with(0.99 * needed))
-    (problem,) = raised.value.problems
+    raised = refusal(settle, load, _with(0.99 * needed))
+    (problem,) = raised.problems
     assert problem.key == "recipe.optimizer_cpu_offload"
     assert "host_memory_gib" in problem.expected
     assert any("as the run says" in text for text in settle(load, _with(0.99 * needed), published=True).assumed)

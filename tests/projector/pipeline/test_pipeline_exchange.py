@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from asked import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from test_schedules import sizes
 
 from projector import pipeline
-from projector.errors import InputError
 from projector.pipeline import trace
 from projector.pipeline.exchange import Exchange, arrival, finish
 from projector.pipeline.exchange import spans as laid
@@ -289,5 +289,4 @@ def _heaviest(rows):
 
 
 def test_wrong_shape():
-    with pytest.raises(InputError, match="delta_forward"):
-        pipeline.peak(pipeline.compile("1f1b", 4, 1, 8), np.ones(3))
+    refusal(pipeline.peak, pipeline.compile("1f1b", 4, 1, 8), np.ones(3), match="delta_forward")

@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from asked import put, refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from test_schedules import sizes
 
 from projector import pipeline
-from projector.errors import InputError
 from projector.pipeline import draw, sketch, trace
 from projector.pipeline.trace import Span
 
@@ -38,26 +38,22 @@ def test_trace_holds_every_action(tmp_path):
 
 
 def test_trace_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    target = tmp_path / "step.json"
-    target.write_text("old")
+    target = put(tmp_path / "step.json", "old")
 
     def fail(*args, **kwargs):
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match=re.escape(str(target))):
-        trace.write(line(), target)
+    refusal(trace.write, line(), target, match=re.escape(str(target)), kind=OSError)
     assert target.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["step.json"]
 
 
 def test_trace_wants_a_folder_and_one_evaluation(tmp_path):
-    with pytest.raises(InputError, match="an existing folder"):
-        trace.write(line(), tmp_path / "no" / "step.json")
+    refusal(trace.write, line(), tmp_path / "no" / "step.json", match="an existing folder")
     compiled = pipeline.compile("1f1b", 2, 1, 2)
     batch = pipeline.evaluate(compiled, np.ones((2, 2)), np.ones(2), np.ones(2))
-    with pytest.raises(InputError, match="one evaluation"):
-        trace.events(batch)
+    refusal(trace.events, batch, match="one evaluation")
     assert sum(event["ph"] == "X" for event in trace.events(batch.at(1))) == 8
 
 
@@ -79,9 +75,7 @@ def test_sketch_is_one_line_a_rank_in_the_width(name):
 
 
 def test_sketch_says_what_is_wrong():
-    with pytest.raises(InputError) as caught:
-        sketch.sketch(line(), 5)
-    assert [problem.key for problem in caught.value.problems] == ["width"]
+    assert [problem.key for problem in refusal(sketch.sketch, line(), 5).problems] == ["width"]
 
 
 # Pictures of a timeline: written, of the right kind, and refused in words.
@@ -116,12 +110,10 @@ def test_both_bubbles_and_every_rank_are_named(tmp_path):
 
 
 def test_what_is_refused_all_at_once(tmp_path):
-    with pytest.raises(InputError) as caught:
-        draw.save([], tmp_path / "no" / "step.bmp")
-    assert len(caught.value.problems) == 3
+    caught = refusal(draw.save, [], tmp_path / "no" / "step.bmp")
+    assert len(caught.problems) == 3
     (tmp_path / "folder.png").mkdir()
-    with pytest.raises(InputError, match="a file that can be written"):
-        draw.save([drawn_line()], tmp_path / "folder.png")
+    refusal(draw.save, [drawn_line()], tmp_path / "folder.png", match="a file that can be written")
 
 
 # The trace as a viewer reads it: sorted, no overlaps on a track, counters that come back to where they began.

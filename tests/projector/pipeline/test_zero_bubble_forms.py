@@ -4,13 +4,13 @@ from math import isclose
 
 import numpy as np
 import pytest
+from asked import refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tabled import tabled
 from test_schedules import sizes
 
 from projector import pipeline
-from projector.errors import InputError
 from projector.pipeline import residency
 from projector.pipeline.compiler import compile_schedule
 from projector.pipeline.evaluator import evaluate
@@ -287,8 +287,6 @@ def test_the_time_limit_gives_a_gap():
 
 def test_what_is_refused():
     costs = pipeline.Costs.equal(8)
-    with pytest.raises(InputError, match=f"at most {LARGEST}"):
-        improve(pipeline.build("zb_h1", 8, 1, 64), costs)
-    with pytest.raises(InputError) as caught:
-        improve(pipeline.build("1f1b", 8, 1, 8), costs, [0] * 8, seconds=0)
-    assert [problem.key for problem in caught.value.problems] == ["limit", "seconds"]
+    refusal(improve, pipeline.build("zb_h1", 8, 1, 64), costs, match=f"at most {LARGEST}")
+    caught = refusal(improve, pipeline.build("1f1b", 8, 1, 8), costs, [0] * 8, seconds=0)
+    assert [problem.key for problem in caught.problems] == ["limit", "seconds"]

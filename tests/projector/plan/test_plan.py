@@ -69,8 +69,7 @@ def test_simulated_runs_agree_with_the_law(save: float, restart: float, mean: fl
 def test_no_failures_leave_saves_alone_and_many_stop_a_run() -> None:
     assert goodput.stretch(3600.0, 36.0, 600.0, 1e15) == pytest.approx(1.01)
     ranges = {**ASSUMPTIONS, "step_seconds": Parameter(20.0), "failures_per_node_day": Parameter(1e4)}
-    with pytest.raises(Unsupported, match="gets nowhere"):
-        forecast(RUN, ranges)
+    refusal(forecast, RUN, ranges, match="gets nowhere", kind=Unsupported)
 
 
 def test_laws_of_the_figures() -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from asked import refusal
 
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue
@@ -92,8 +93,7 @@ def test_a_mistake_is_raised_here_and_a_lost_process_replaced() -> None:
             os._exit(9)
         return 7
 
-    with pytest.raises(InputError, match="expected d"):
-        Clock().beside([wrong, lambda: 1], jobs=2)
+    refusal(Clock().beside, [wrong, lambda: 1], jobs=2, match="expected d")
     assert Clock().beside([lost, lambda: 1], jobs=2) == [7, 1]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asked import refusal
 
 from projector import project, project_many
 from projector.cli.inputs import read_case
@@ -158,12 +159,10 @@ def test_an_objective_is_as_small_as_it_can_be(name: str) -> None:
 
 def test_an_empty_space_says_what_empties_it() -> None:
     made = space(base("llama3_8b", 8), H100, only={"tp": (3,)})
-    with pytest.raises(InputError, match="combinations"):
-        search(made, H100, Objective(), Limits())
+    refusal(search, made, H100, Objective(), Limits(), match="combinations")
     with pytest.raises(InputError, match="some layout of 1000 GPUs, such as 1000"):
         search(space(base("llama3_8b", 1000, batch=1024), H100), H100, Objective(), Limits())
-    with pytest.raises(InputError, match="searched"):
-        space(base("llama3_8b", 8), H100, only={"moe_router_dtype": ("fp32",)})
+    refusal(space, base("llama3_8b", 8), H100, only={"moe_router_dtype": ("fp32",)}, match="searched")
 
 
 def test_what_no_model_covers_is_not_called_out_of_memory() -> None:

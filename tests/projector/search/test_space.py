@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asked import refusal
 from tabled import tabled
 
 from projector import project_many
-from projector.errors import InputError
 from projector.frameworks.resolve import EXCHANGE
 from projector.hardware import catalogue
 from projector.search.axes import layouts, written
@@ -76,8 +76,7 @@ def test_groups_are_what_framework_and_device_have() -> None:
     solver.run()
     assert 1 / solver.leaders[0].value == pytest.approx(np.nanmax(many.tgs), rel=1e-9)
     ampere = catalogue.default_cluster("a100_sxm_80gb")
-    with pytest.raises(InputError, match="nothing to choose"):
-        space(base("llama3_8b", 8), ampere, vary={"precision": ()})
+    refusal(space, base("llama3_8b", 8), ampere, vary={"precision": ()}, match="nothing to choose")
 
 
 @pytest.mark.parametrize(("layers", "pp", "vpp"), [(61, 16, 1), (78, 8, 1), (32, 2, 1), (32, 3, 2), (126, 16, 2)])

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 import command_line
 import pytest
+from asked import refusal
 from tabled import tabled
 
 import projector as pj
@@ -42,8 +43,7 @@ def test_the_view_says_the_command_and_the_python_that_say_the_same() -> None:
     assert len(view["activations_by_module"]) == 2  # one a rank
     seconds = view["projections"]["simulate"]["step_seconds"]
     words = view["shell"].replace("\\\n", " ").split()
-    told = command_line.document(*words)
-    assert told["projections"]["simulate"]["step_seconds"] == seconds
+    assert command_line.document(*words)["projections"]["simulate"]["step_seconds"] == seconds
     names: dict[str, Any] = {}
     exec(view["python"].replace("pj.project", "made = pj.project"), names)
     assert names["made"].step_seconds == seconds
@@ -85,8 +85,7 @@ def test_a_question_opens_no_file_that_it_names(monkeypatch, tmp_path) -> None:
 
 
 def test_a_missing_word_is_named() -> None:
-    with pytest.raises(InputError, match="model: found 'nothing'"):
-        answers.words("view", {"gpu": "h100_sxm"})
+    refusal(answers.words, "view", {"gpu": "h100_sxm"}, match="model: found 'nothing'")
     spelled = answers.words("view", {"model": "Qwen/Qwen3-8B", "gpu": "H100"})
     assert {"qwen3_8b", "h100_sxm"} <= set(spelled)
 

@@ -1,8 +1,9 @@
 """Schedules inside a projection: what surrounds them, what they refuse, and traffic beside neighbouring micro-batches."""
 
 import pytest
+from asked import refusal
 
-from projector.errors import InputError, Unsupported
+from projector.errors import Unsupported
 from projector.hardware import catalogue
 from projector.memory.timeline import memory_timeline
 from projector.projection import Projection, project
@@ -92,15 +93,13 @@ def test_split_backwards_refuse_recompute_of_whole_layers() -> None:
 
 
 def test_schedule_and_sizes_are_wrong_together() -> None:
-    with pytest.raises(InputError) as caught:
-        made(pipeline_schedule="zbv", vpp=1, tp=3, global_batch_size=130)
-    keys = {problem.key for problem in caught.value.problems}
+    caught = refusal(made, pipeline_schedule="zbv", vpp=1, tp=3, global_batch_size=130)
+    keys = {problem.key for problem in caught.problems}
     assert {"recipe.tp", "recipe.vpp"} <= keys
 
 
 def test_a_last_group_that_does_not_fill_the_pipeline() -> None:
-    with pytest.raises(InputError, match="not 1 \\(17 in groups of 4\\)"):
-        made(vpp=2, global_batch_size=17 * 8)
+    refusal(made, vpp=2, global_batch_size=17 * 8, match="not 1 \\(17 in groups of 4\\)")
     assert made(vpp=1, global_batch_size=17 * 8).step_seconds > 0
 
 

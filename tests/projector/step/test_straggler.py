@@ -1,8 +1,8 @@
 """One slow rank, one slow kind of link: what a step must do then, whatever it is made of."""
 
 import pytest
+from asked import refusal
 
-from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.hardware.efficiency import of
 from projector.kernels.settings import DEFAULT
@@ -94,6 +94,5 @@ def test_links_move_what_travels_over_them() -> None:
 
 
 def test_ranks_and_links_that_are_not_there_are_refused_together() -> None:
-    with pytest.raises(InputError) as caught:
-        after(made(pp=4), ranks={4: 2.0}, links={"outer": 2.0})
-    assert [problem.where for problem in caught.value.problems] == ["--slow-rank", "--slow-link"]
+    caught = refusal(after, made(pp=4), ranks={4: 2.0}, links={"outer": 2.0})
+    assert [problem.where for problem in caught.problems] == ["--slow-rank", "--slow-link"]

@@ -5,11 +5,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
+from asked import refusal, says
 
 from projector import project
 from projector.__main__ import main
-from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.hardware.efficiency import of
 from projector.hardware.scaled import SCALES
@@ -82,13 +83,10 @@ def test_the_command_shows_writes_and_refuses(capsys: pytest.CaptureFixture[str]
     rows = list(csv.DictReader(file.open()))
     assert len(rows) == sum(len(each["operators"]) for each in blocks)
     assert {row["bound"] for row in rows} >= {"compute", "memory", "host"}
-    assert main([*case, "--seq-length", "4096", "--modules"]) == 0
-    out = capsys.readouterr().out
-    assert "layer_dense, 32 in the model" in out
-    assert "bound by" in out
+    out = command_line.told("projector", *case, "--seq-length", "4096", "--modules")
+    says(out, "layer_dense, 32 in the model", "bound by")
     assert main([*case, "--seq-length", "4096", "--csv", str(tmp_path)]) == 2
-    assert main([*case, "--seq-length", "4096", "--tp", "3"]) == 2
-    assert "Traceback" not in capsys.readouterr().err
+    assert "Traceback" not in command_line.refused("projector", *case, "--seq-length", "4096", "--tp", "3")
 
 
 # A step whose micro-batches enter at both ends: two copies of every stage, and what that costs and hides.
@@ -138,9 +136,8 @@ def test_an_exchange_of_tokens_hides_beside_the_other_direction() -> None:
 
 
 def test_it_takes_an_even_number_of_micro_batches() -> None:
-    with pytest.raises(InputError) as caught:
-        made(pipeline_schedule="dualpipe", global_batch_size=60)
-    (problem,) = caught.value.problems
+    caught = refusal(made, pipeline_schedule="dualpipe", global_batch_size=60)
+    (problem,) = caught.problems
     assert problem.key == "recipe.global_batch_size"
     assert "a multiple of 2 for dualpipe, not 15 micro-batches" in problem.expected
 

@@ -104,8 +104,7 @@ def test_grammar(text, expanded):
 
 @pytest.mark.parametrize("text", ["Ex|L", "E(t|L", "E)t|L", "Et*|L", "t*-1", "t*999999999", "*3"])
 def test_grammar_errors(text):
-    with pytest.raises(ValueError):
-        parse_layout(text)
+    refusal(parse_layout, text, kind=ValueError)
 
 
 @given(st.lists(st.text("tEmL", min_size=0, max_size=6), min_size=2, max_size=12))

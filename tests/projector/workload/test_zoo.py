@@ -10,13 +10,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from published import close
 from tabled import tabled
+from workloads import workload
 
 from projector.workload import tokenizers, zoo
 from projector.workload.parameters import count
-from projector.workload.recipe import Recipe
 from projector.workload.tokenizers import STANDS_IN, completed, vocabulary
 from projector.workload.validate import problems
-from projector.workload.workload import Workload
 
 PUBLISHED = [name for name in zoo.names() if zoo.entry(name).parameters_published]
 
@@ -50,13 +49,12 @@ def test_the_names_that_are_found_without_parsing_are_those_of_the_files():
 
 
 def test_every_entry_is_consistent():
-    recipe = Recipe(micro_batch_size=1, global_batch_size=8, seq_length=2048)
     for name in zoo.names():
         model = zoo.load(name)
         assert model.source, name
         assert model.family, name
         assert model.name == zoo.find(name) == zoo.named(name) == zoo.find(name.upper().replace("_", "-")) == name
-        assert problems(Workload(model=model, recipe=recipe, gpus=8)) == (), name
+        assert problems(workload(model, 8, global_batch_size=8, seq_length=2048)) == (), name
 
 
 @pytest.mark.parametrize(("text", "name"), tabled("names", "models_by_free_text"))

@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from harness.evidence.ingest.logs.dialect import LLAMA, WORDS
+from harness.evidence.ingest.logs.dialect import LLAMA, WORDS, Dialect
 from harness.evidence.ingest.logs.dumps import DottedDump, renamed
-from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Lines, Mark, Step
+from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Lines, Mark
 from harness.evidence.ingest.logs.iteration_line import step
-from harness.evidence.ingest.logs.numbers import NUMBER, group, loss, measure, whole
+from harness.evidence.ingest.logs.numbers import finite, loss, whole
 from harness.evidence.ingest.logs.shared_lines import shared
 from harness.evidence.ingest.logs.source import RANK
+from harness.evidence.ingest.logs.trainer import Trainer
 from projector.intake import named_models
 from projector.intake.values import literal
 from projector.workload import zoo
@@ -178,11 +179,6 @@ def flat(config: Any) -> Mapping[str, object]:
 
 NAME = "torchtitan"
 
-# A pattern that begins with its text is found several times as fast as one that looks behind first.
-_STEP = re.compile(r"step:(?<!\wstep:)(?<!validate step:)\s{0,9}([0-9]{1,15})\s")  # a validation has a rate, too
-_RATE = re.compile(rf"ps:(?<=\b[tw]ps:)\s{{0,9}}{NUMBER}(?=\s{{1,9}}\S)")
-_TFLOPS = re.compile(rf"tflops:(?<!\wtflops:)\s{{0,9}}{NUMBER}")
-_MEMORY = re.compile(rf"memory:(?<!\wmemory:)\s{{0,9}}{NUMBER}GiB\(")
 _MESH = re.compile(r"device mesh with parallelism: (.{0,200})")
 _DEGREE = re.compile(r"\b(pp|dp_replicate|dp_shard|cp|tp|ep|etp)=(\d{1,7})")
 _STARTS = re.compile(
@@ -208,52 +204,56 @@ _PARAMETERS = re.compile(r"Total parameter count: (.{1,80})|size: ([0-9,]{1,20})
 _MESH_WORDS = WORDS["torchtitan-mesh"]
 
 
-def events(lines: Lines) -> Iterator[Event]:
-    """Yields a log's events. Lines print only a rate: batch, sequence length and GPUs give the step time (see ``build``)."""
-    stated: dict[str, object] = {}
-    dump = DottedDump(least=3)
-    model, config = Printed(a_llama, llama), Printed(opens, flat)
-    seen: set[str] = set()
-    for number, line in lines:
-        logged_step = _step(line, number)
-        if logged_step is not None:
-            if "framework" not in seen and (fact := shared(line[:200], number, seen)) is not None:
-                yield fact
-            yield from _gathered(stated, dump, seen, number)
-            yield logged_step
-        elif model.feed(line):
-            stated.update(model.take())
-        elif config.feed(line):
-            dump.add(config.take(), number)
-        elif dump.feed(line, number) or config.begin(line):
-            continue
-        elif "Building " in line and model.begin(line):
-            _read_setting(line, stated)
+class TorchTitan(Trainer):
+    """Reads torchtitan's lines, which print only a rate: batch, sequence length and GPUs give the step time (see
+    ``build``)."""
+
+    def __init__(self, of: Dialect) -> None:
+        super().__init__(of)
+        self.stated: dict[str, object] = {}
+        self.dump = DottedDump(least=3)
+        self.model, self.printed = Printed(a_llama, llama), Printed(opens, flat)
+
+    def read(self, lines: Lines) -> Iterator[Event]:
+        yield from super().read(lines)
+        if self.once("framework"):  # of a log without a step, too
+            yield Fact("framework", NAME)
+
+    def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
+        if self.once("head") and (fact := shared(line[:200], number, self.seen)) is not None:
+            yield fact
+        if "elapsed time per iteration" in line:
+            yield from filter(None, (step(line, number),))
+        else:
+            yield self.made(line, number, match["step"], None, tokens_per_s=finite(match["rate"]), loss=loss(line))
+
+    def other(self, line: str, number: int) -> Iterable[Event] | None:
+        if self.model.feed(line):
+            self.stated.update(self.model.take())
+        elif self.printed.feed(line):
+            self.dump.add(self.printed.take(), number)
+        elif self.dump.feed(line, number) or self.printed.begin(line):
+            return ()
+        elif "Building " in line and self.model.begin(line):
+            _read_setting(line, self.stated)
         elif settings := in_line(line):
-            dump.add(settings, number)
-        elif _read_mesh(line, stated):
-            yield Mark.RESTART
-        elif "Saving the checkpoint" in line or "Finished saving the checkpoint" in line:
-            yield Mark.CHECKPOINT
-        elif not _read_setting(line, stated) and (event := shared(line, number, seen)) is not None:
-            yield event
-    yield from _gathered(stated, dump, seen, 0)
+            self.dump.add(settings, number)
+        elif _read_mesh(line, self.stated):
+            return (Mark.RESTART,)
+        elif not _read_setting(line, self.stated):
+            return None
+        return ()
 
-
-def _gathered(stated: dict[str, object], dump: DottedDump, seen: set[str], number: int) -> Iterator[Event]:
-    """Yields the framework and the arguments that were gathered since the last step."""
-    if "framework" not in seen:
-        seen.add("framework")
-        yield Fact("framework", NAME)
-    unread = tuple(("log", change) for change in str(stated.pop(_DONE_AS, "")).splitlines())
-    count = len(stated)
-    for printed in dump.take():
-        count, known = printed.stated, renamed(printed, WORDS[NAME])
-        stated.update({k: v for k, v in known.values.items() if k not in stated})
-        unread += known.unread
-    if stated:
-        yield Arguments(dict(stated), number, count, unread)
-        stated.clear()
+    def arguments(self, number: int) -> Iterator[Arguments]:
+        stated, self.stated = self.stated, {}
+        unread = tuple(("log", change) for change in str(stated.pop(_DONE_AS, "")).splitlines())
+        count = len(stated)
+        for printed in self.dump.take():
+            count, known = printed.stated, renamed(printed, WORDS[NAME])
+            stated = {**known.values, **stated}
+            unread += known.unread
+        if stated:
+            yield Arguments(stated, number, count, unread)
 
 
 def _read_mesh(line: str, stated: dict[str, object]) -> bool:
@@ -302,24 +302,3 @@ def _quantised(line: str) -> dict[str, object]:
     if "fp4" in word:
         return {"fp4": word.removesuffix("linear")}
     return {"fp8": "hybrid", "fp8_recipe": "mxfp8" if "mx" in word else word.removesuffix("_with_gw_hp")}
-
-
-def _step(line: str, number: int) -> Step | None:
-    if "elapsed time per iteration" in line:
-        return step(line, number)
-    if "tps:" not in line and "wps:" not in line:
-        return None
-    index, rate = _STEP.search(line), group(_RATE.search(line))
-    if index is None or not rate:
-        return None
-    memory = measure(_MEMORY.search(line))
-    return Step(
-        iteration=int(index[1]),
-        seconds=None,
-        line=number,
-        tokens_per_s=rate,
-        tflops=group(_TFLOPS.search(line)),
-        memory_gib=memory,
-        memory_kind="reserved" if memory else None,
-        loss=loss(line),
-    )

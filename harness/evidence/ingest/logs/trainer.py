@@ -93,12 +93,7 @@ class Trainer:
         for number, line in lines:
             if heads is not None and (head := heads(line)):
                 self.head = head["step"]
-            for text, pattern in steps:
-                if text in line:
-                    match = pattern.search(line)
-                    break
-            else:
-                match = None
+            match = next((found for text, pattern in steps if text in line and (found := pattern.search(line))), None)
             if match is not None:
                 if of.framework and self.once("framework"):
                     yield Fact("framework", of.name)

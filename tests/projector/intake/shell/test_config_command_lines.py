@@ -16,8 +16,7 @@ _NEMO = tabled("readers", "config_command_lines_nemo")
 
 
 def _load(folder: Path, command: str, **env: str) -> Loaded:
-    path = folder / "run.sh"
-    path.write_text(f"#!/bin/bash\n{command}\n")
+    path = put(folder / "run.sh", f"#!/bin/bash\n{command}\n")
     return detect.load(path, env=env)
 
 

@@ -152,8 +152,7 @@ def test_an_accumulation_that_only_a_run_knows_is_asked_for(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("options", "key"), tabled("readers", "what_megatron_asserts_is_an_error"))
 def test_what_megatron_asserts_is_an_error(tmp_path: Path, options: str, key: str) -> None:
-    caught = refusal(_loaded, tmp_path, options)
-    assert key in {problem.key for problem in caught.problems}
+    assert key in {problem.key for problem in refusal(_loaded, tmp_path, options).problems}
 
 
 def test_a_count_that_only_a_run_prints_is_no_zero(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from asked import refusal
+from asked import put, refusal
 
 from projector.errors import InputError, Unsupported
 from projector.intake import detect
@@ -14,8 +14,7 @@ _WORDS = "--model Qwen/Qwen3-30B-A3B-Instruct-2507 --packing true --max_length 8
 
 
 def _load(folder: Path, words: str, before: str = "NPROC_PER_NODE=8 NNODES=2", **options: bool) -> Loaded:
-    file = folder / "run.sh"
-    file.write_text(f"#!/bin/bash\n{before} \\\nmegatron sft \\\n  {words}\n")
+    file = put(folder / "run.sh", f"#!/bin/bash\n{before} \\\nmegatron sft \\\n  {words}\n")
     return detect.load(file, **options)
 
 

@@ -32,8 +32,7 @@ _OTHERS = {
 
 
 def _load(folder: Path, command: str) -> object:
-    path = folder / "run.sh"
-    path.write_text(f"#!/bin/bash\n{command}\n")
+    path = put(folder / "run.sh", f"#!/bin/bash\n{command}\n")
     return detect.load(path, model="llama3.1_8b", gpus_given=True)
 
 

@@ -18,8 +18,7 @@ RUN = "torchrun --nnodes 2 --nproc_per_node 8 pretrain_gpt.py"
 
 
 def load(tmp_path, text, args=(), **env):
-    file = tmp_path / "train.sh"
-    file.write_text("#!/bin/bash\n" + text)
+    file = put(tmp_path / "train.sh", "#!/bin/bash\n" + text)
     return detect.load(file, args=args, env=env)
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from asked import refusal
+from asked import put, refusal
 
 from projector.errors import InputError, Unsupported
 from projector.intake.detect import load
@@ -16,9 +16,7 @@ _DIRECT = f"torchrun --nnodes 2 --nproc_per_node 8 {_TRAINER}"
 
 
 def script(tmp_path: Path, line: str) -> Path:
-    path = tmp_path / "run.sh"
-    path.write_text(f"#!/bin/bash\n{line}\n")
-    return path
+    return put(tmp_path / "run.sh", f"#!/bin/bash\n{line}\n")
 
 
 @pytest.mark.parametrize(
