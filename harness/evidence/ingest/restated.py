@@ -9,6 +9,7 @@ from harness.evidence.ingest.record import boolean, number
 from harness.evidence.ingest.vocabulary import changes_nothing
 from projector.workload.field_facts import about_of
 from projector.workload.model import MLA, Model, MoE
+from projector.workload.moe_layer_freq import expand
 from projector.workload.recipe import Recipe
 
 _OF_MODEL: Mapping[str, Callable[[Model], object]] = {
@@ -18,6 +19,7 @@ _OF_MODEL: Mapping[str, Callable[[Model], object]] = {
     "group_query_attention": lambda model: model.num_query_groups != model.num_attention_heads,
     "topk": lambda model: model.moe and model.moe.moe_router_topk,
     "norm": lambda model: model.normalization,
+    "qk_layernorm": lambda model: model.qk_layernorm or model.mla is not None,  # there of the latents
 }
 _OF_RECIPE: Mapping[str, Callable[[Recipe], object]] = {
     "bf16": lambda recipe: recipe.precision not in ("fp16", "fp32"),
@@ -63,6 +65,8 @@ def _same(held: object, text: str) -> bool:
         return text.lower() in ("none", "null", "0") or boolean(text) is False
     if isinstance(held, bool):
         return (text in _FORMATS or boolean(text)) is held
+    if isinstance(held, tuple):
+        return expand(text, len(held))[0] == held
     if isinstance(held, (int, float)):
         return number(text) == held
     return str(held).lower() == text.lower()
