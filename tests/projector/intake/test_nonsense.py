@@ -5,7 +5,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 import yaml
 from asked import put
-from hypothesis import given
-from hypothesis import strategies as st
 
 from projector.errors import InputError, Unsupported
 from projector.intake import detect, huggingface, primus
@@ -57,7 +55,7 @@ def forms() -> Mapping[tuple[str, str], Files]:
     }
 
 
-@cache
+@lru_cache(maxsize=4)
 def read(form: str, files: tuple[tuple[str, str], ...]) -> Loaded:
     with TemporaryDirectory() as folder:
         for name, text in files:
@@ -94,14 +92,16 @@ PLACES = [
 ]
 
 
-@given(st.sampled_from(PLACES), st.sampled_from([0, 1]))
-def test_in_the_words_of_every_trainer(place: tuple[str, str, str, tuple[int, int], str], change: int) -> None:
-    job, form, name, (start, end), key = place
-    files = forms()[job, form]
-    text = files[name]
-    made = text[:start] + list(changes(text[start:end]))[change] + text[end:]
-    before = read(form, tuple(files.items()))
-    assert not silent(before, lambda: read(form, tuple({**files, name: made}.items())), key), made[start - 40 : end]
+def test_in_the_words_of_every_trainer() -> None:
+    found = []
+    for job, form, name, (start, end), key in PLACES:
+        files = forms()[job, form]
+        before, text = read(form, tuple(files.items())), files[name]
+        for new in changes(text[start:end]):
+            made = tuple({**files, name: text[:start] + new + text[end:]}.items())
+            if silent(before, lambda form=form, made=made: read(form, made), key):  # type: ignore[misc]
+                found.append((form, key, new))
+    assert found == []
 
 
 def leaves(content: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -154,7 +154,7 @@ def test_in_arguments_of_ms_swift_and_its_doubts(tmp_path: Path) -> None:
     before = load(SWIFT)
     found = [path for path in leaves(SWIFT) for made in changed(SWIFT, path)
              if silent(before, lambda made=made: load(made), path[-1])]  # type: ignore[misc]  # fmt: skip
-    assert found == [], found
+    assert found == []
     for setting in dialect("ms_swift").doubtful:
         assert f"{setting}={WORD}" in load({**SWIFT, setting: WORD}).unmodelled
 
@@ -178,7 +178,7 @@ def test_in_the_experiments_of_primus(shared: Path, tmp_path: Path, every: int) 
                 put(where, yaml.safe_dump(made))
                 if silent(before, lambda where=where: load_experiment(where, root), path[-1]):  # type: ignore[misc]
                     found.append(path)
-    assert found == [], found
+    assert found == []
 
 
 def load_experiment(file: Path, root: Path) -> Loaded:
