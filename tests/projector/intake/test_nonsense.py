@@ -63,16 +63,19 @@ def read(form: str, files: tuple[tuple[str, str], ...]) -> Loaded:
         return detect.load(Path(folder) / form, node_gpus=8)
 
 
+def said(loaded: Loaded) -> str:
+    return " ".join((*loaded.unmodelled, *loaded.assumed, *loaded.moot))
+
+
 def silent(before: Loaded, read_after: Callable[[], Loaded], key: str) -> bool:
     """Returns whether a changed value of ``key`` leaves the answer as it was, and nothing says so."""
     try:
         after = read_after()
     except (InputError, Unsupported):
         return False
-    said = " ".join((*after.unmodelled, *after.assumed, *after.moot))
-    listed = {part for each in after.ignored for part in (each, each.rpartition(".")[2])}
-    known = WORD in said or key in said or key.replace("-", "_") in {each.replace("-", "_") for each in listed}
-    return not known and key not in NAMES and answer(after) == answer(before)
+    listed = {part.replace("-", "_") for each in after.ignored for part in (each, each.rpartition(".")[2])}
+    told = WORD in said(after) or said(after) != said(before) or key.replace("-", "_") in listed
+    return not told and key not in NAMES and answer(after) == answer(before)
 
 
 def changes(old: str) -> Iterator[str]:
