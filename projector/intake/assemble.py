@@ -72,6 +72,7 @@ def assemble(args: Mapping[str, object], origin: Origin) -> Loaded:
         stated.pop("etp", None)  # of experts alone: Megatron-LM sets and prints it for dense models, too
     recipe, rest = parse_recipe(stated, origin.where, "")
     unread = {name: value for name, value in args.items() if name not in reader.used}
+    unread |= {f"{key}.{name}": value for key, inner in reader.inner.items() for name, value in inner.unread.items()}
     left = known_settings.sort(unread, names_read(_READERS), origin.where, written=origin.written)
     problems += left.problems
     if model is None or recipe is None or problems:

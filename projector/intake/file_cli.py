@@ -117,6 +117,9 @@ def _handed_on(launch: Launch, way: Way) -> tuple[Launch, dict[str, object], tup
         given["deepspeed"] = {"zero_optimization": {"stage": 2 if stage is None else stage, **offloads}}
     job.args.used |= {*_COUNTS, "fsdp_config", *optional}
     left = job.unread(written=False)
+    for key in _COUNTS:
+        if is_known(str(stated.get(key))):
+            job.args.count(key)
     raise_all(job.problems)
     if name:
         counts = {key: str(stated[key]) for key in _COUNTS if stated.get(key) is not None}

@@ -89,7 +89,8 @@ def read(name: str, c: Reader) -> _Fields:
     same = entry.get("equal", {}).items()
     missing += [why for key, (other, why) in same if c.integer(key) not in (None, c.integer(other))]
     for key, meanings in entry.get("values", {}).items():
-        said = dict(meanings.get(c.flag(key) if True in meanings or False in meanings else c.word(key), {}))
+        switch = True in meanings or False in meanings
+        said = dict(meanings.get(c.flag(key) if switch else c.choice(key, meanings), {}))
         missing += said.pop("unsupported", ())
         _put(fields, said)
     fields["unsupported"] = [*entry.get("unsupported", ()), *missing]

@@ -8,11 +8,11 @@ baidu-baige/LoongForge and flagos-ai/FlagScale.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from projector.intake.tables import table, words
-from projector.intake.values import integers_of
+from projector.intake.values import integers_of, literal
 from projector.workload.lora import BLOCK_LINEARS
 
 _MOST_LAYERS = 10_000
@@ -69,9 +69,13 @@ def another_model(given: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reasons))
 
 
-def reworded(given: Mapping[str, object], rules: Iterable[Mapping[str, Any]]) -> dict[str, object]:
-    """Returns arguments after ``rules``, as ``tables/megatron.yaml`` has them under ``todays``."""
-    args = dict(given)
+def reworded(given: Mapping[str, object], rules: Sequence[Mapping[str, Any]]) -> dict[str, object]:
+    """Returns arguments after ``rules``, as ``tables/megatron.yaml`` has them under ``todays``. A text where they ask for a
+    switch stays as it is, to be told or refused."""
+    switches = {word for rule in rules for word in re.split(r"[ |]", rule.get("if", "")) if word.isidentifier()}
+    switches |= {name for rule in rules for name, word in rule.get("put", {}).items() if isinstance(word, bool)}
+    texts = {name: value for name, value in given.items() if name in switches and isinstance(literal(value), str)}
+    args = {name: value for name, value in given.items() if name not in texts}
     for rule in rules:
         if applies(rule, args):
             put = {
@@ -80,7 +84,7 @@ def reworded(given: Mapping[str, object], rules: Iterable[Mapping[str, Any]]) ->
             }
             args = {**rule.get("unsaid", {}), **args, **put}
             args = {name: value for name, value in args.items() if name not in rule.get("gone", "").split()}
-    return args
+    return {**args, **texts}
 
 
 def applies(rule: Mapping[str, Any], args: Mapping[str, object]) -> bool:

@@ -17,6 +17,10 @@ from projector.workload.layer_pattern import expand, stages
 from projector.workload.moe_layer_freq import numbers
 
 _PATTERNS = ("hybrid_layer_pattern", "hybrid_override_pattern")
+#: Specifications of layers that other arguments describe; what another one builds is told.
+_SPECIFICATIONS = re.compile(
+    r"^$|(?:\b|_)(?:(?:hybrid|mamba)_stack_spec(?:_no_te)?|layer_with_transformer_engine_spec)\W*$"
+)
 _HEAD = 64  # Megatron-LM's default of mamba_head_dim
 
 
@@ -217,12 +221,10 @@ def _attention(args: Reader, heads: object) -> dict[str, object]:
         fields["num_query_groups"] = heads
     elif grouped or groups is not None:
         fields["num_query_groups"] = groups
-    window = args.raw("window_size")
-    if isinstance(window, str):
-        window = next(iter(args.integers("window_size") or ()), None)
-    elif isinstance(window, (list, tuple)) and window:
-        window = window[0]
-    fields["window_size"] = window if type(window) is int and window > 0 else None
+    widths = args.integers("window_size") or (0,)  # to the left and to the right
+    if len(widths) > 2:
+        args.problems.append(("window_size", list(widths), "one or two whole numbers"))
+    fields["window_size"] = widths[0] if widths[0] > 0 else None
     fields["window_attn_skip_freq"] = _window_freq(args) if fields["window_size"] else None
     if args.choice("softmax_type", ("vanilla", "off-by-one", "learnable")) == "learnable" or args.flag(
         "use_sink_attention"
@@ -241,6 +243,8 @@ def _window_freq(args: Reader) -> int | None:
     if not isinstance(pattern, (list, tuple)):
         return args.integer("window_attn_skip_freq")
     marks = [bool(item) for item in pattern]
+    if any(item not in (0, 1) for item in pattern):
+        args.problems.append(("window_attn_skip_freq", list(pattern), "a list of 0 and 1"))
     if all(marks):
         return None
     every = marks.index(False) + 1
@@ -303,6 +307,8 @@ def _unsupported(args: Reader, asked: dict[str, object]) -> dict[str, object]:
         args.raw("experimental_attention_variant"),
         str(args.raw("spec") or ""),
     )
+    if not _SPECIFICATIONS.search(spec):
+        args.used.discard("spec")
     if kind in ("mamba", "hybrid"):
         reasons.insert(0, "Mamba layers")
     named = [reason for mark, reason in variants.items() if mark == variant or re.search(rf"(^|_|\W){mark}", spec)]

@@ -208,11 +208,11 @@ def _graphs(args: Reader) -> dict[str, object]:
 
 def _adapters(args: Reader) -> dict[str, object]:
     """Reads adapters of Primus' SFT trainer (primus/configs/modules/megatron/sft_trainer.yaml)."""
-    given = args.raw("lora")
-    if not isinstance(given, Mapping) or not given.get("enabled", True) or not given:
+    given = args.within("lora")
+    if given.flag("enabled") is False or not args.raw("lora"):
+        given.used |= given.unread.keys()
         return {}
     # where nothing says (AMD-AGI/Primus@fd1eeabb primus/backends/megatron/peft/lora.py; Megatron-Bridge alike)
-    targets = given.get("target_modules") or BLOCK_LINEARS
-    names = [str(item) for item in targets] if isinstance(targets, (list, tuple)) else [str(targets)]
-    switches = {key: given[key] for key in ("share_expert_adapters", "normalize_moe_lora") if key in given}
-    return {"lora": {"dim": given.get("dim", 32), "targets": names, **switches}}
+    rank, targets = given.raw("dim"), given.words("target_modules") or BLOCK_LINEARS
+    switches = {key: given.raw(key) for key in ("share_expert_adapters", "normalize_moe_lora") if given.has(key)}
+    return {"lora": {"dim": 32 if rank is None else rank, "targets": [*targets], **switches}}

@@ -81,7 +81,7 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
         loaded,
         assumed=(*counted, *named, *loaded.assumed),
         ignored=(*loaded.ignored, *left.neutral),
-        unmodelled=(full, *loaded.unmodelled, *left.unmodelled),
+        unmodelled=(full, *job.doubtful(), *loaded.unmodelled, *left.unmodelled),
     )
 
 

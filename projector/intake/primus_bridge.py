@@ -12,13 +12,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from projector.errors import InputError, Problem, Unsupported
+from projector.errors import InputError, Problem, Unsupported, raise_all
 from projector.intake.assemble import Origin, assemble
 from projector.intake.loaded import Loaded
 from projector.intake.named_models import model_named
 from projector.intake.primus_experiment import Experiment
 from projector.intake.primus_megatron import switched
 from projector.intake.tables import table
+from projector.intake.values import Reader
 from projector.workload.lora import BLOCK_LINEARS
 from projector.workload.model import Model
 
@@ -124,7 +125,7 @@ def load(experiment: Experiment) -> Loaded:
     adapters = _adapters(settings, name, tuned, match["kind"] if match else "", experiment)
     if base is None and adapters is not None:
         raise Unsupported(f"adapters on Mamba layers: {flavor}")
-    packed = bool(settings.get("packed_sequence"))
+    packed = _packed(settings, experiment.where)
     defaults = hybrid(name, tuned) if base is None else defaults_of(base, tuned, adapters is not None, packed)
     args = {**defaults, **_experiment_arguments(settings)}
     args |= _precision(settings, experiment)
@@ -137,7 +138,7 @@ def load(experiment: Experiment) -> Loaded:
         name=name,
         base=base,
         framework="megatron-bridge",
-        assumed=(*_contradictions(flavor, name, tuned, adapters is not None, settings), *_lengths(settings, tuned)),
+        assumed=(*_contradictions(flavor, name, tuned, adapters is not None, settings), *_lengths(packed, tuned)),
     )
     loaded = assemble(switched(args), origin)
     mine = experiment.overrides.keys() - {*_READ}
@@ -148,8 +149,8 @@ def load(experiment: Experiment) -> Loaded:
     )
 
 
-_NEUTRAL = ("dataset_name", "finetune_lr", "skip_save")
-_READ = ("flavor", "recipe", "hf_path", "peft", "peft_dim", "peft_alpha", "packed_sequence", "precision_config")
+_NEUTRAL = ("dataset_name", "finetune_lr", "skip_save", "peft_alpha")
+_READ = ("flavor", "recipe", "hf_path", "peft", "peft_dim", "packed_sequence", "precision_config")
 
 
 def _experiment_arguments(settings: Mapping[str, object]) -> dict[str, object]:
@@ -189,10 +190,17 @@ def _adapters(
     }
 
 
+def _packed(settings: Mapping[str, object], where: str) -> bool:
+    reader = Reader(settings)
+    packed = reader.flag("packed_sequence")
+    raise_all([Problem(where, *problem) for problem in reader.problems])
+    return bool(packed)
+
+
 def _precision(settings: Mapping[str, object], experiment: Experiment) -> dict[str, object]:
     given = settings.get("precision_config") or "bf16_mixed"
     for mark, args in table("primus", "precisions").items():
-        if mark in str(given).lower():
+        if mark in str(given).lower() and str(given).isidentifier():
             return dict(args)
     expected = "a mixed-precision configuration, such as bf16_mixed or bf16_with_fp8_current_scaling_mixed"
     raise InputError([Problem(experiment.where, "precision_config", given, expected)])
@@ -210,7 +218,7 @@ def _contradictions(
     )
 
 
-def _lengths(settings: Mapping[str, object], tuned: bool) -> tuple[str, ...]:
-    if not tuned or settings.get("packed_sequence"):
+def _lengths(packed: bool, tuned: bool) -> tuple[str, ...]:
+    if not tuned or packed:
         return ()
     return ("every sample as long as seq_length (unpacked samples of a dataset are shorter)",)

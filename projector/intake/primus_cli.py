@@ -34,7 +34,9 @@ def takes(launch: Launch) -> bool:
 def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
     """Returns the workload of ``launch``. Raises :class:`InputError` without the file, and for what only a run knows."""
     head, tail = _split(launch)
-    given = {name: values[-1] if values else "true" for name, values in options(tail).items()}
+    stated = {name: values or ["true"] for name, values in options(tail).items()}
+    given = {name: next(filter(is_known, values[::-1]), values[-1]) for name, values in stated.items()}
+    aside = [word for name, values in stated.items() for word in values if not is_known(word) and word != given[name]]
     name = given.pop("config", given.pop("exp", ""))
     file = way.files.find(name, State(cwd=launch.cwd)) if way.files and name else None
     if file is None:
@@ -55,7 +57,8 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     known = {key: value for key, value in held.items() if is_known(value)}
     gpus = None if gpus_given else int(count)
     loaded = primus.load(file, env=known, gpus=gpus, overrides=overrides)
-    return replace(loaded, model=model or loaded.model)
+    open_ = tuple(f"{way.unknowns.shown(word)}: words behind the experiment that only a run knows" for word in aside)
+    return replace(loaded, model=model or loaded.model, unmodelled=(*loaded.unmodelled, *open_))
 
 
 def _split(launch: Launch) -> tuple[list[str], list[str]]:

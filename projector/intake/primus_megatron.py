@@ -11,6 +11,7 @@ from projector.intake.loaded import Loaded
 from projector.intake.megatron_forks import applies, reworded
 from projector.intake.primus_experiment import Experiment
 from projector.intake.tables import table, words
+from projector.intake.values import literal
 from projector.workload import tokenizers, zoo
 
 #: What Primus trains mock data with since 2026-04 (AMD-AGI/Primus@fd1eeabb
@@ -106,4 +107,4 @@ def switched(settings: Mapping[str, object]) -> dict[str, object]:
     """
     args = reworded(settings, table("primus", "switches"))
     idle = set() if args.get("enable_primus_turbo") else words("primus", "turbo") & set(args)
-    return args | dict.fromkeys(idle, False)
+    return args | {name: False for name in idle if not isinstance(literal(args[name]), str)}

@@ -139,7 +139,7 @@ class Settings:
         found = [*problems, *self.problems, *left.problems]
         if model is None or recipe is None or found:
             raise InputError([*found, *(each for each in wrong if not found or each.found != "nothing")])
-        doubts = (*self.doubtful(), *self.doubts, *told, *left.unmodelled)
+        doubts = (*self.doubtful(), *told, *left.unmodelled)
         return Loaded(model=model, recipe=recipe, ignored=left.neutral, unmodelled=doubts, **more)
 
     @property
@@ -149,11 +149,13 @@ class Settings:
                      for key, value, expected in self.args.problems}.values())  # fmt: skip
 
     def doubtful(self) -> Iterator[str]:
-        """Yields ``setting=value`` of each setting that nothing models, at a value that may change seconds or bytes."""
+        """Yields ``setting=value`` of each setting that nothing models, at a value that may change seconds or bytes, and the
+        doubts that reading found."""
         for setting, off in self.dialect.doubtful.items():
             value = self.stated.get(setting)
             if setting not in self.args.used and value is not None and value not in off:
                 yield f"{setting}={known_settings.shown(value)}"
+        yield from self.doubts
 
     def unread(self, written: bool) -> known_settings.Unread:
         """Sorts the settings that nobody read into neutral ones, misspelt ones, and the rest, which may change anything.

@@ -113,7 +113,9 @@ def _build(job: Settings, model: Model | None, gpus: int | None, *, named: str, 
     pp = args.integer("parallelism.pipeline_parallel_degree") or 1
     cut = each or args.integer("parallelism.pipeline_parallel_microbatch_size") or 1
     stated = total is not None and total > 0
-    compiled = args.flag("compile.enable") and "model" in (args.words("compile.components") or ("model",))
+    parts = args.words("compile.components") or ("model",)
+    job.doubts += [f"compile.components={part}" for part in parts if part not in ("model", "loss")]
+    compiled = args.flag("compile.enable") and "model" in parts
     fields |= {
         "micro_batch_size": cut if pp > 1 else local,
         "global_batch_size": total if stated else local,

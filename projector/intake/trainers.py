@@ -58,9 +58,12 @@ def load_torchtune(content: Mapping[str, object], where: str, *, model: Model | 
 
 def _packed(job: Settings, content: Mapping[str, object]) -> bool:
     data = content.get("dataset")
-    several = data if isinstance(data, list) else [data]
+    several = [each for each in (data if isinstance(data, list) else [data]) if isinstance(each, Mapping)]
+    stated = [each.get("packed") for each in several]
+    expected = "true or false"
+    job.args.problems += [("dataset.packed", each, expected) for each in stated if each not in (None, True, False)]
     job.args.used |= {"dataset", "dataset.packed"}
-    return all(isinstance(item, Mapping) and item.get("packed") is True for item in several)
+    return bool(stated) and all(stated)
 
 
 def _refuse_unsupported(job: Settings, builder: str) -> None:

@@ -12,7 +12,7 @@ from projector.errors import Problem
 from projector.workload import zoo
 from projector.workload.field_facts import about_of
 from projector.workload.model import MLA, Model, MoE
-from projector.workload.moe_layer_freq import numbers
+from projector.workload.moe_layer_freq import expand, numbers
 from projector.workload.schema import parse_model
 
 # Key of the record → field of Model (top level), MLA or MoE.
@@ -181,13 +181,21 @@ def _differences(base: Model, stated: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _set_layer_pattern(record: Record, base: Model, overrides: dict[str, Any]) -> None:
-    """Sets the dense/MoE pattern for a changed layer count: the stated number of dense layers first, else the base's."""
+    """Sets the dense/MoE pattern: the stated one or number of dense layers first, else the base's for its layer count."""
     if base.moe is None:
         return
     layers = overrides.get("num_layers", base.num_layers)
     dense = record.integer("arch.dense_layers")
     prefix = base.moe.moe_layer_freq.index(1) if 1 in base.moe.moe_layer_freq else len(base.moe.moe_layer_freq)
-    record.get("arch.moe_layer_freq", "other.args.moe_layer_freq")
+    pattern = record.get("arch.moe_layer_freq", "other.args.moe_layer_freq")
+    if pattern is not None and dense is None:
+        marks, wrong = expand(pattern, layers)
+        if wrong:
+            record.leave("moe_layer_freq", f"{pattern}: {wrong}")
+        elif marks != base.moe.moe_layer_freq:
+            overrides["moe"] = {**overrides.get("moe", {}), "moe_layer_freq": str(list(marks))}
+        if marks:
+            return
     if dense is None:
         # Whoever keeps a few layers of a mixture-of-experts model to look at its experts makes all of them such layers
         # (PRIMUS_MOE_LAYER_FREQ=1 in the proxy scripts of AMD-AGI/Primus).

@@ -20,9 +20,9 @@ from harness.evidence.ingest.importmap import ImportMap
 from harness.evidence.ingest.recipe import group_sizes, partial_recipe, recipe_of, recipe_words
 from harness.evidence.ingest.record import COLUMNS_OF_A_RUN, Record, known_key, one_line
 from harness.evidence.ingest.report import Converted, RowReport
+from harness.evidence.ingest.restated import says_nothing_new
 from harness.evidence.ingest.settings import plain_key
 from harness.evidence.ingest.throughput import measured
-from harness.evidence.ingest.vocabulary import changes_nothing
 from harness.evidence.physics import judge
 from projector.errors import InputError, Problem, Unsupported, raise_all
 from projector.frameworks import flops
@@ -204,10 +204,12 @@ def _convert_row(record: Record, index: int, configurations: _Configurations) ->
     return _checked(record, row)
 
 
-def unread_of(record: Record) -> dict[str, str]:
-    """Returns what nothing reads of a record, by key: words of values, and whole values of keys that nobody looks at."""
+def unread_of(record: Record, run: MeasuredRun) -> dict[str, str]:
+    """Returns what nothing reads of a record, by key: words of values, and whole values of keys that nobody looks at, unless
+    they change nothing or say again what the run holds."""
     whole = {key: one_line(record.values[key]) for key in record.unused()}
-    return record.unread | {key: text for key, text in whole.items() if not changes_nothing(plain_key(key), text)}
+    told = {key: text for key, text in whole.items() if not says_nothing_new(run, plain_key(key), text)}
+    return {plain_key(key): words for key, words in (record.unread | told).items()}
 
 
 def _checked(record: Record, run: MeasuredRun) -> MeasuredRun:
@@ -216,7 +218,7 @@ def _checked(record: Record, run: MeasuredRun) -> MeasuredRun:
     for reason in judgement.refused:
         record.refuse(reason)
     record.doubts += judgement.doubts
-    unread = tuple(f"{plain_key(key)}: {words.replace(';', ',')}" for key, words in unread_of(record).items())
+    unread = tuple(f"{key}: {words.replace(';', ',')}" for key, words in unread_of(record, run).items())
     return evolve(run, problem="; ".join(record.refused), unread=unread)
 
 

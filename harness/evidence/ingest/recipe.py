@@ -207,7 +207,7 @@ def _lora(record: Record, words: dict[str, object]) -> LoRA | None:
     flag = record.flag("other.lora")
     targets, phase = words.pop("lora_targets", None), words.get("phase")
     rank = record.integer("other.lora_dim", "other.lora_rank", "other.lora_r")
-    if not (flag or "lora" in text or phase == "lora"):
+    if not (flag or rank or "lora" in text or phase == "lora"):
         return None
     if rank is None and (match := re.search(r"rank (\d+)", text)):
         rank = int(match[1])

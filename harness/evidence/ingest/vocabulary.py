@@ -18,9 +18,6 @@ from projector.dataclass import dataclass
 from projector.intake import known_settings
 from projector.io.files import read_yaml
 from projector.workload import zoo
-from projector.workload.field_facts import about_of
-from projector.workload.model import MLA, Model, MoE
-from projector.workload.recipe import Recipe
 
 _FILE = Path(__file__).with_name("vocabulary.yaml")
 _WORD = re.compile(r"[^\s()\[\]{},;:'\"=|]*[^\W_][^\s()\[\]{},;:'\"=|]*")
@@ -189,15 +186,7 @@ def changes_nothing(key: str, value: str) -> bool:
     """Returns whether a key that nobody reads changes neither seconds nor bytes at this value."""
     name = key.rpartition(".")[2]
     alone = known_settings.sort({name.lower(): value}, frozenset(), "", written=False)
-    return _neutral_keys().fullmatch(key) is not None or name in _FIELDS or not alone.unmodelled
-
-
-_FIELDS = frozenset(
-    name
-    for kind in (Recipe, Model, MoE, MLA)
-    for field, told in about_of(kind).items()
-    for name in (field, *(name for names in told.names.values() for name in names))
-)  # those that are read stand elsewhere too
+    return _neutral_keys().fullmatch(key) is not None or not alone.unmodelled
 
 
 @cache

@@ -102,17 +102,30 @@ def declare(machine: Machine, source: Source, node: Node, state: State) -> bool:
         text = text_of(source, child)
         if child.type == "variable_assignment":
             name = text_of(source, child.children[0]).partition("[")[0]
+            if "n" in flags and kind != "export":
+                _refer(machine, source, node, name, text.partition("=")[2], state)
+                continue
             _apply_flags(kind, flags, name, state)
             assign(machine, source, child, state)
             _export(kind, flags, name, state)
         elif text.startswith("-") and child.type in ("word", "number"):
             flags += text
-            if "n" in flags and kind != "export":
-                raise Unreadable(source.where, source.line(node), text_of(source, node), "the variable by its own name")
         elif child.type not in ("comment", ";"):
             for word in machine.fields(text, state):
-                _declare_word(kind, flags, word, state)
+                if "n" in flags and kind != "export":
+                    name, _, target = word.partition("=")
+                    _refer(machine, source, node, name, target, state)
+                else:
+                    _declare_word(kind, flags, word, state)
     return True
+
+
+def _refer(machine: Machine, source: Source, node: Node, name: str, text: str, state: State) -> None:
+    """Makes ``name`` another name of the variable that ``text`` names, until the function returns that says so."""
+    target = machine.single(text, state)
+    if not re.fullmatch(r"[A-Za-z_]\w*", target) or state.variables.target(target) == name:
+        raise Unreadable(source.where, source.line(node), text_of(source, node), "the variable by its own name")
+    state.variables.references[name] = target
 
 
 def _declare_word(kind: str, flags: str, word: str, state: State) -> None:

@@ -12,7 +12,7 @@ from projector.intake.shell.control import Break, Continue, Exit, Return, TooLon
 from projector.intake.shell.files import Files
 from projector.intake.shell.launch import Evaluation, Way
 from projector.intake.shell.machine import Machine
-from projector.intake.shell.state import State
+from projector.intake.shell.state import State, Variables
 from projector.intake.shell.syntax import PLACEHOLDER, places
 from projector.intake.shell.unknown import Unknown
 
@@ -69,7 +69,7 @@ def _follow_way(
 ) -> Way:  # fmt: skip
     machine = Machine(files, choices, given=frozenset(env), node_gpus=node_gpus)
     place = file.resolve()
-    state = State(dict(env), set(env), list(args), script=str(place), cwd=str(file.parent.resolve()))
+    state = State(Variables(env), set(env), list(args), script=str(place), cwd=str(file.parent.resolve()))
     request = scheduler.directives(text)
     if request:
         machine.programs.submit(request, scheduler.Request(), state)

@@ -266,6 +266,7 @@ class Machine:
             raise TooLong(f"{argv[0]}, a function that calls itself without end")
         source, body = state.functions[argv[0]]
         outer, state.positional = state.positional, argv[1:]
+        references = dict(state.variables.references)
         state.local.append({})
         self._depth += 1
         try:
@@ -275,6 +276,7 @@ class Machine:
         finally:
             self._depth -= 1
             state.positional = outer
+            state.variables.references = references
             state.restore(state.local.pop())
 
     # conditions

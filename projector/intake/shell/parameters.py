@@ -167,6 +167,8 @@ class Parameters:
             return self._pieces(
                 [key for key in self.state.variables if key.startswith(name)], inside=inside, star=False
             )
+        if name in self.state.variables.references:
+            return [Piece(self.state.variables.target(name), quoted=inside)]
         target = self.unknowns.as_shell(self.text(name)) if not subscript else ""
         if not re.fullmatch(r"[A-Za-z_]\w*(\[[\w@*]+\])?|\d+", target):
             marks = self.unknowns.within(self.text(name)) or (Unknown("${!" + name + "}"),)

@@ -17,12 +17,43 @@ if TYPE_CHECKING:
 Value = str | list[str] | dict[str, str]
 
 
+class Variables(dict[str, Value]):
+    """Variables by name; ``references``: names that ``declare -n`` makes another's."""
+
+    def __init__(self, given: Mapping[str, Value] | None = None, references: Mapping[str, str] | None = None) -> None:
+        super().__init__(given or {})
+        self.references = dict(references or {})
+
+    def target(self, name: str) -> str:
+        """Returns the name of the variable that ``name`` stands for: mostly itself."""
+        for _ in self.references:
+            name = self.references.get(name, name)
+        return name
+
+    def __getitem__(self, name: str) -> Value:
+        return super().__getitem__(self.target(name))
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        super().__setitem__(self.target(name), value)
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(self.target(str(name)))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Returns the value of ``name``, ``default`` where it is not set."""
+        return super().get(self.target(name), default)
+
+    def pop(self, name: str, default: Any = None) -> Any:
+        """Takes ``name`` away, and returns its value."""
+        return super().pop(self.target(name), default)
+
+
 @dataclass(slots=True)
 class State:
     """The state of one shell. ``missing``: sourced files that are not there and may have set anything; ``local``: for each
     running function, the outer values of its local variables (None: not set)."""
 
-    variables: dict[str, Value] = field(default_factory=dict)
+    variables: Variables = field(default_factory=Variables)
     exported: set[str] = field(default_factory=set)
     positional: list[str] = field(default_factory=list)
     functions: dict[str, tuple[Source, Any]] = field(default_factory=dict)
@@ -35,9 +66,8 @@ class State:
     def child(self) -> State:
         """Returns a copy for a subshell, whose changes do not reach this state."""
         copied = copy.copy(self)
-        copied.variables = {
-            name: (value if isinstance(value, str) else copy.copy(value)) for name, value in self.variables.items()
-        }
+        held = {name: (value if isinstance(value, str) else copy.copy(value)) for name, value in self.variables.items()}
+        copied.variables = Variables(held, self.variables.references)
         copied.exported, copied.positional = set(self.exported), list(self.positional)
         copied.functions, copied.missing = dict(self.functions), list(self.missing)
         copied.options, copied.local = set(self.options), [dict(frame) for frame in self.local]
@@ -51,7 +81,7 @@ class State:
         env |= extra or {}
         functions = {name: body for name, body in self.functions.items() if name in self.exported}
         exported = {*env, *functions}
-        return State(env, exported, list(positional), functions, script=script, cwd=self.cwd)
+        return State(Variables(env), exported, list(positional), functions, script=script, cwd=self.cwd)
 
     def environment(self) -> dict[str, str]:
         """Returns the exported variables that hold text."""

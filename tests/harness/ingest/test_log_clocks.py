@@ -1,11 +1,12 @@
 """Steps by a clock: numbers printed late, two jobs in one file, a clock that is no summary."""
 
 import re
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
-from asked import put
+from asked import LOGS, put
 from hypothesis import given
 from hypothesis import strategies as st
 from tabled import tabled
@@ -168,3 +169,29 @@ def test_no_steps_have_no_steady_state() -> None:
 def test_of_two_steps_that_differ_the_first_is_warm_up() -> None:
     assert steady_state(np.array([60.0, 5.0])).value == 5.0
     assert steady_state(np.array([5.2, 5.0])).value == pytest.approx(5.1)
+
+
+@pytest.mark.parametrize("log", sorted(LOGS.glob("*.log")), ids=lambda log: log.stem)
+def test_a_step_has_the_time_of_day_of_its_line(tmp_path: Path, log: Path) -> None:
+    """Whenever a reader tells it: DeepSpeed's steps count when none of Megatron-LM's came."""
+    start, lines = datetime(2026, 1, 1), log.read_text().splitlines()
+    text = "".join(f"[{start + timedelta(seconds=3 * at)},000] {line}\n" for at, line in enumerate(lines))
+    plain, stamped = (read_records_of_log(each)[1] for each in (log, put(tmp_path / log.name, text)))
+    assert [record.steps for record in stamped] == [record.steps for record in plain]
+    assert log.stem.startswith("mllog") or not any(np.isnan(record.clock).any() for record in stamped)
+
+
+BEFORE = (
+    *("global step {}, epoch: 0, batch: 9", "[train] global step {}, epoch: 0, batch: 9"),
+    "[train] epoch: [0/1], batch: [{}/50]",
+)
+
+
+@pytest.mark.parametrize("head", BEFORE)
+def test_lines_of_paddle_before_its_trainer(tmp_path: Path, head: str) -> None:
+    rest = "avg_batch_cost: 6.00000 sec, speed: 0.17 step/s, ips_total: 36409 tokens/s, max_memory_reserved: 600.0 MB"
+    steps = (f"{head.format(at)}, loss: 10.9, {rest}" for at in range(10, 200, 10))
+    text = "".join(f"[2023-05-10 14:28:37,123] [    INFO] - {line}\n" for line in steps)
+    dialect, (record,) = read_records_of_log(put(tmp_path / "a.log", text))
+    assert (dialect, record.steps, state_of(record).value) == ("paddlenlp", 19, 6.0)
+    assert not record.memory

@@ -222,3 +222,18 @@ def test_sources_agree_with_themselves(root: Path) -> None:
     """Rows that nobody had seen are read after their first look; what contradicts itself there is not doubted yet."""
     files = (root / "measured" / "runs").glob("[!u]*.yaml")
     assert contradictions(run for path in sorted(files) for run in dataset.read(path)) == []
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
+def test_a_rate_of_deepspeed_is_what_the_clock_says_too(tmp_path: Path, factor: float) -> None:
+    """Its steps wait until it is clear that Megatron-LM prints none."""
+    timer = "[INFO] [timer.py:199:stop] global_step={}, RunningAvgSamplesPerSec=32.1, CurrSamplesPerSec=32.0"
+    lines = (f"[2023-04-18 01:{at // 60:02d}:{at % 60:02d},171] {timer.format(at // 4)}\n" for at in range(0, 3200, 40))
+    log = put(tmp_path / "x.log", "".join(lines))
+    recipe = f"{{micro_batch_size: 2, global_batch_size: {round(128 * factor)}, seq_length: 512}}"
+    beside = put(tmp_path / "beside.yaml", f"{{model: llama3.1_8b, gpu: h100, gpus: 8, recipe: {recipe}}}")
+    if factor == 1.0:
+        (run,) = load(log, None, read_context(beside)).runs
+        assert run.measured.step_seconds == pytest.approx(4.0)
+    else:
+        assert "as the time of day" in str(refusal(load, log, None, read_context(beside)))

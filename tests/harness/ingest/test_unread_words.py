@@ -48,6 +48,7 @@ RICH: dict[str, Any] = record(
         "overlap_grad_reduce": True, "turbo_deepep_num_cu": 64, "cpu_offload": "none", "torch_dtype": "bfloat16",
         "mixed_precision": "no", "loss_fusion": "te", "precision_aware_optimizer": "bf16", "grad_accum": 16,
         "moe_path": "sparse_matmul dropless, turbo grouped GEMM", "float8_recipe": "rowwise", "lora": False,
+        "network": "8 x 400 Gb/s InfiniBand", "topology": "rail-optimised", "packed": True, "bf16": True, "swiglu": True,
         "args": {"moe_router_dtype": "fp32", "recompute_modules": ["layernorm"], "grad_reduce_in_fp32": True},
         "config_exports": {"FULL_CUDA_GRAPH": False, "NVTE_FUSED_ATTN": 1}, "env": {"CUDA_DEVICE_MAX_CONNECTIONS": 1},
     },
@@ -149,6 +150,37 @@ def test_any_text_is_accounted_for(text: str) -> None:
 def test_a_key_that_nobody_knows_is_unread_unless_it_is_off() -> None:
     run, row = one(**record(other={"paged_stash": True, "sub_graphs": False, "recipe_source": "a file"}))
     assert run.unread == row.unread == ("paged_stash: True",)
+
+
+@pytest.mark.parametrize(
+    ("key", "same", "other"),
+    [
+        *[("packed", True, False), ("bf16", True, False), ("fp8", False, "hybrid"), ("fp4", None, "e2m1")],
+        *[("swiglu", True, False), ("disable_bias_linear", True, False), ("moe_router_topk", 2, 4)],
+        *[("normalization", "RMSNorm", "LayerNorm"), ("power_limited", False, True), ("hidden_dropout", 0.0, 0.1)],
+        *[("multi_latent_attention", False, True), ("position_embedding_type", "rope", "alibi")],
+    ],
+)
+def test_what_a_row_says_again_is_unread_where_it_is_something_else(key: str, same: object, other: object) -> None:
+    base = record(model="Mixtral 8x7B (32 layers)", ep=8, etp=1)
+    before = one(**base)[0]
+    for value in (same, other):
+        run, _ = one(**(base | {"other": {key: value}}))
+        told = f"{key}: {value}" in run.unread
+        assert told == (value == other and (run.model, run.recipe) == (before.model, before.recipe)), value
+
+
+@pytest.mark.parametrize("key", ["lora_rank", "lora_dim", "lora_r"])
+def test_a_rank_of_adapters_is_a_training_of_adapters(key: str) -> None:
+    run, _ = one(**record(other={key: 8}))
+    assert run.recipe.lora.dim == 8
+
+
+def test_a_pattern_of_dense_layers_is_taken() -> None:
+    run, _ = one(**record(model="Mixtral 8x7B (32 layers)", ep=8, etp=1, arch={"moe_layer_freq": "[0]*2+[1]*30"}))
+    assert run.model.moe.moe_layer_freq == (0,) * 2 + (1,) * 30
+    run, _ = one(**record(model="Mixtral 8x7B (32 layers)", ep=8, etp=1, arch={"moe_layer_freq": "zqkv"}))
+    assert any("zqkv" in text for text in run.unread)
 
 
 def test_of_two_that_disagree_the_stronger_counts_and_the_other_is_said() -> None:

@@ -111,5 +111,8 @@ def test_a_command_line_of_primus_puts_its_words_over_its_experiment(tmp_path: P
     recipe = loaded.recipe
     assert recipe
     assert (loaded.gpus, recipe.tp, recipe.micro_batch_size, recipe.global_batch_size) == (gpus, 2, 4, 64)
+    more = detect.load(put(tmp_path / "more.sh", f"{line} {words.replace(' --micro', ' $(cat patch) --micro')}\n"))
+    assert (more.recipe, more.gpus) == (recipe, gpus)
+    assert any("cat patch" in text for text in set(more.unmodelled) - set(loaded.unmodelled))
     for wrong, match in ((" --pipeline_model_parallel_size $PP", "--env PP="), (" --config none.yaml", "none.yaml")):
         refusal(detect.load, put(tmp_path / "wrong.sh", f"{line} {words}{wrong}\n"), match=match)

@@ -85,7 +85,8 @@ class Dialect:
     tokens; ``a x b``: a product of two), ``same``: keys that are Megatron-LM's, ``megatron_words``: with all that
     Megatron-Core's configuration has; fewer than ``least`` of them are a coincidence. ``checkpoint``, ``evaluation``:
     patterns of lines that tell one. ``hook``: ``module:Class`` of a :class:`Trainer` that reads what YAML cannot say, or
-    ``module:function`` from the lines to their events. ``rank``: where a line is of two, the lower one counts.
+    ``module:function`` from the lines to their events; ``late``: it tells steps when it has read on. ``rank``: where a line
+    is of two, the lower one counts.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Dialect:
     checkpoint: str = ""
     evaluation: str = ""
     hook: str = "trainer:Trainer"
+    late: bool = False
     rank: int = 0
 
     @property

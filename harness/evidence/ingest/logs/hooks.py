@@ -248,6 +248,9 @@ class PaddleNlp(Trainer):
     last = -1
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
+        if "s" in match.groupdict():
+            yield from super().step(match, line, number)
+            return
         iteration, runtime, rate = int(match[1]), measure(_RUNTIME.search(line)), measure(_PER_SECOND.search(line))
         if not runtime:
             return

@@ -74,5 +74,6 @@ def events_of(source: Source, name: str) -> Iterator[Event]:
         yield from document.read(source)
         return
     tasks: list[Event] = []
-    yield from _BY_NAME[name].events(foreign.watched(source.lines(), tasks))
+    dialect = _BY_NAME[name]
+    yield from dialect.events(foreign.watched(source.lines(tuple(dialect.steps) if dialect.late else ()), tasks))
     yield from tasks

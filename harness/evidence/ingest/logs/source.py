@@ -45,6 +45,7 @@ _LAUNCHED = re.compile(
     r"|[A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8} (?:[\w.-]{1,100} [\w./-]{1,100}\[[0-9]{1,9}\]: )?"
     r"){1,3}(?=.)"
 )
+_MOST_STAMPS = 200_000
 _PACKED: Mapping[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _FOREIGN = {
     b"PK\x03\x04": "a zip archive",
@@ -94,15 +95,16 @@ class Source:
         self.truncated = self.hollow = False
         self._copy = copy
         self._last = 0, ""
+        self._stamps: dict[int, float] = {}
 
     def head(self) -> str:
         """Returns the first 64 KiB as text."""
         with self._open_text() as text:
             return self._read_lines(text, _HEAD)
 
-    def lines(self) -> Iterator[tuple[int, str]]:
+    def lines(self, late: tuple[str, ...] = ()) -> Iterator[tuple[int, str]]:
         """Yields (number from 1, line), without escape sequences and launchers' prefixes. The carriage returns of progress
-        bars end lines, too."""
+        bars end lines, too. ``late``: texts of lines whose :meth:`stamp` is asked for after others were read."""
         number = 0
         with self._open_text() as text:
             readline = text.readline
@@ -112,14 +114,16 @@ class Source:
                     if line[-1] != "\n" and len(line) < _LONGEST:
                         line = _OPEN.sub("", line)
                     self._last = number, line
+                    if late and any(map(line.__contains__, late)) and len(self._stamps) < _MOST_STAMPS:
+                        self._stamps[number] = stamp(line)
                     yield number, _without_launcher(line)
             except _BROKEN:
                 self.truncated = True
 
     def stamp(self, number: int) -> float:
         """Returns the time of day (:func:`harness.evidence.ingest.logs.clock.stamp`) before line ``number`` if that line was
-        read last; else NaN."""
-        return stamp(self._last[1]) if self._last[0] == number else math.nan
+        read last, or is a late one; else NaN."""
+        return stamp(self._last[1]) if self._last[0] == number else self._stamps.get(number, math.nan)
 
     def text(self) -> IO[str]:
         """Returns the log as one decoded text stream, for documents that are not made of lines."""

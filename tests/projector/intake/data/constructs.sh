@@ -178,3 +178,13 @@ set -x; set 1 2; a=$2; set -a; N=8; set +a; bash -c 'torchrun t.py $N $0 $1' x $
 h() { torchrun t.py --n $1; }; export -f h; bash -c 'h 1'; bash -c 'bash -c "h 2"'
 #: counted out
 torchrun t.py $(seq -s, 0 3) $(seq -w 8 10) {x..z} {c..a..2} $(printf "%0.s-" 1 2 3)
+#: a name for another variable
+f() { local -n a=$1 n=$2; a+=(--tp "$n"); n=$((n * 2)); local k=${!n}; torchrun f.py "$k"; }
+A=(--pp 2); N=3; f A N; torchrun t.py "${A[@]}" $N
+#: a name for another variable, of functions in functions
+g() { local -n out=$1; out="$2 ${out:-none}"; }
+f() { local x=inner; g x one; local -n out=x; g out two; torchrun t.py "$x" "$out"; }
+x=outer; f; torchrun t.py "$x" "${out-unset}"
+#: a name for another variable, in a subshell
+declare -A M=([a]=1); declare -n m=M; (m[b]=2; torchrun t.py ${M[b]}); m[c]=3; torchrun t.py ${#M[@]} "${m[c]}" "${m[b]-}"
+declare -n r=NEW; r=5; torchrun t.py $NEW; unset NEW; torchrun t.py "${r:-gone}"

@@ -238,6 +238,7 @@ def test_a_file_that_a_program_does_not_write_stays_what_it_is(text, tmp_path):
     assert way.launches[-1].arguments[-1] == "1"
 
 
-def test_a_name_for_another_variable_is_refused(tmp_path):
-    script = put(tmp_path / "train.sh", f'f() {{ local -n a=$1; a+=(--tp 2); }}\nA=()\nf A\n{_TRAINS} "${{A[@]}}"\n')
-    assert "local -n a=$1" in str(refusal(load, script))
+@pytest.mark.parametrize("target", ["a", "x[0]", "$(date)", ""])
+def test_a_name_for_no_variable_is_refused(target, tmp_path):
+    script = put(tmp_path / "train.sh", f"a=1\ndeclare -n a={target}\n{_TRAINS}\n")
+    assert f"declare -n a={target}" in str(refusal(load, script))
