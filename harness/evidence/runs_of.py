@@ -42,8 +42,8 @@ def repeated(runs: Iterable[MeasuredRun], path: Path, origin: dict[str, Path]) -
 def runs_of_all(
     paths: Iterable[Path], said: Context | None = None, unread: list[Problem] | None = None
 ) -> list[MeasuredRun]:
-    """Reads the runs of several files, in order; ``said`` is of the logs among them. A log's run is called by its file; where
-    several have that name, by its folder as well. Raises :class:`InputError` with the mistakes of all files, for an id
+    """Reads the runs of several files, in order; ``said`` is of the logs among them. A log's run is called by its file;
+    where several have that name, by its folder as well. Raises :class:`InputError` with the mistakes of all files, for an id
     that two tables have, and for flags that no log takes. ``unread``: takes the mistakes of unreadable files, where the
     others are wanted all the same."""
     files = tuple(dict.fromkeys(paths))
