@@ -48,23 +48,25 @@ def _asked(resolved: Resolved, devices: int, narrow: bool = False) -> Asked:
 def _layer(
     work: Workload, devices: int, source: str = "megatron-core", narrow: bool = False
 ) -> tuple[tuple[float, float], tuple[float, float], tuple[float, float], set[str]]:
-    """Of a layer, (forward, backward) seconds: priced as it ran; restored from exactly these; priced whole; and the
-    groups whose communication was added."""
+    """Of a layer (a depth of token prediction where there is one), (forward, backward) seconds: priced as it ran; restored
+    from exactly these; priced whole; and the groups whose communication was added."""
     resolved = project(work, H100).resolved
     stages, asked = stages_of(resolved), _asked(resolved, devices, narrow)
     ran = TimedRun(resolved, asked, H100, source)
-    key, part, wanted = next(each for stage in stages for each in stage.each() if each[2] is not None)
-    here = ran.phases(key, wanted)
-    made = ran.restored(key, wanted, part, here[0].seconds, here[1].seconds)
-    whole = ran.whole(part)
-    beyond = {group for phase in made for group in phase.exposed}
-    ours, theirs, all_ = ((p[0].seconds, p[1].seconds) for p in (here, made, whole))
-    return ours, theirs, all_, beyond
+    layers = [(made, part) for stage in stages for made, part in stage.each() if made[0][1] is not None]
+    made, part = max(layers, key=lambda each: len(each[0]))
+    there = [tuple(phase.seconds for phase in ran.phases(*each)) for each in made]
+    here = (sum(each[0] for each in there), sum(each[1] for each in there))
+    restored, whole = ran.restored(made, part, *here), ran.whole(part)
+    beyond = {group for phase in restored for group in phase.exposed}
+    theirs, all_ = ((p[0].seconds, p[1].seconds) for p in (restored, whole))
+    return here, theirs, all_, beyond
 
 
 def test_times_that_models_give_are_restored_to_what_models_give_of_the_whole() -> None:
     mixtral = zoo.load("mixtral_8x7b", num_layers=2)
     sandwich = replace(zoo.load("llama3_8b", num_layers=2), sandwich_norm=True)
+    predicted = replace(mixtral, mtp_num_layers=1)
     for devices, work, added in (
         (2, _work(tp=2, sequence_parallel=True), set()),  # kept whole: not charged again
         (1, _work(tp=2, sequence_parallel=True), {"tp"}),
@@ -77,10 +79,12 @@ def test_times_that_models_give_are_restored_to_what_models_give_of_the_whole() 
         (1, _work(recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1), set()),
         (1, _work(precision="fp8"), set()),
         (1, _work(sandwich), set()),
+        (1, _work(predicted), set()),
+        (2, _work(replace(predicted, mtp_num_layers=2), ep=8), {"ep"}),
     ):
         ran, restored, whole, beyond = _layer(work, devices)
         case = (devices, work.recipe, ran, restored, whole)
-        assert restored == pytest.approx(whole, rel=1e-6), case
+        assert restored == pytest.approx(whole, rel=1e-5), case
         assert beyond == added or added == {"cp"}, case  # a ring may hide all of it
 
 
@@ -143,7 +147,6 @@ def test_what_differs_is_said() -> None:
 def test_what_cannot_be_timed_is_refused_before_anything_is() -> None:
     model = zoo.load("llama3_8b", num_layers=2)
     for work, word in (
-        (_work(replace(model, mtp_num_layers=1)), "multi-token"),
         (_work(replace(model, window_size=1024)), "w1024"),
         (_work(replace(model, hybrid_layer_pattern="*-")), "attention"),
         (_work(lora=LoRA(dim=8)), "LoRA"),
