@@ -47,6 +47,9 @@ _FUSED = (
     *("apply_rope_fusion", "bias_activation_fusion", "cross_entropy_fusion", "gradient_accumulation_fusion"),
     *("moe_permute_fusion", "moe_router_fusion", *_COMPILED),
 )
+#: Of Megatron-Core's layers: without Megatron's gradient buffers, and without the kernels of Transformer Engine as well.
+_BUFFERED = ("gradient_accumulation_fusion", *_COMPILED)
+_UNFUSED = (*_BUFFERED, "apply_rope_fusion", "moe_permute_fusion", "moe_router_fusion")
 _PLAIN_LOSS = ("none", "unfused", "fp32")
 _EAGER = {"cross_entropy_fusion": "unfused", "cuda_graph_scope": None}
 #: Fields of a recipe that say how a layer is split; the timed run has its own.
@@ -84,7 +87,8 @@ def refuse(resolved: Resolved) -> None:
 def eager(resolved: Resolved, source: str, asked: Asked) -> tuple[str, ...]:
     """Returns the switches by which the run fuses what the layers of ``source`` run kernel by kernel."""
     recipe, fusion = resolved.workload.recipe, resolved.execution.fusion
-    names = _FUSED if source in ("torch", "transformers", "torchtitan") else _COMPILED
+    apart = {"megatron-core with transformer engine": _BUFFERED, "megatron-core": _UNFUSED}
+    names = _FUSED if source in ("torch", "transformers", "torchtitan") else apart.get(source, _COMPILED)
     switches = [name for name in names if getattr(recipe, name) not in (None, False, (), *_PLAIN_LOSS)]
     if _by_torch(asked, source) and (not fusion.elementary_casts or fusion.elementwise):
         switches.append("fp8_recipe")

@@ -30,10 +30,12 @@ from projector.workload.workload import Workload
 from tests.workloads import workload
 
 H100 = catalogue.cluster("h100")
+FUSED = "megatron-core with transformer engine"
 
 
 def _work(model: Model | None = None, gpus: int = 8, **recipe: Any) -> Workload:
     stated = {"global_batch_size": 16, "seq_length": 8192, "precision": "bf16", "recompute_granularity": "none"}
+    stated |= {"gradient_accumulation_fusion": False}
     return workload(model or zoo.load("llama3_8b", num_layers=4), gpus, **stated | recipe)
 
 
@@ -46,7 +48,7 @@ def _asked(resolved: Resolved, devices: int, narrow: bool = False) -> Asked:
 
 
 def _layer(
-    work: Workload, devices: int, source: str = "megatron-core", narrow: bool = False
+    work: Workload, devices: int, source: str = FUSED, narrow: bool = False
 ) -> tuple[tuple[float, float], tuple[float, float], tuple[float, float], set[str]]:
     """Of a layer (a depth of token prediction where there is one), (forward, backward) seconds: priced as it ran; restored
     from exactly these; priced whole; and the groups whose communication was added."""
@@ -108,14 +110,17 @@ def test_eager_layers_are_made_as_fast_as_the_fused_ones_that_they_stand_for() -
     work = _work(**fused)
     resolved = project(work, H100).resolved
     assert set(fused) <= set(eager(resolved, "torch", _asked(resolved, 1)))
-    assert not set(fused) & set(eager(resolved, "megatron-core", _asked(resolved, 1)))
+    assert not eager(resolved, FUSED, _asked(resolved, 1))
+    assert eager(resolved, "megatron-core", _asked(resolved, 1)) == ("apply_rope_fusion",)  # without its kernels
     ran, restored, whole, _ = _layer(work, 1, "torch")
     assert restored == pytest.approx(whole, rel=1e-6)
     assert sum(whole) < sum(ran)
     ran, restored, whole, _ = _layer(work, 1)
     assert restored == pytest.approx(ran, rel=1e-6)
     compiled = project(_work(torch_compile=True), H100).resolved
-    assert eager(compiled, "megatron-core", _asked(compiled, 1)) == ("torch_compile",)
+    assert eager(compiled, FUSED, _asked(compiled, 1)) == ("torch_compile",)
+    buffered = project(_work(gradient_accumulation_fusion=True), H100).resolved
+    assert eager(buffered, FUSED, _asked(buffered, 1)) == ("gradient_accumulation_fusion",)  # of Megatron's own buffers
 
 
 def test_8_bit_linears_that_ran_are_not_put_back() -> None:
@@ -133,7 +138,7 @@ def test_8_bit_linears_that_ran_are_not_put_back() -> None:
     assert restored == pytest.approx(whole, rel=1e-6)
     delayed = project(_work(precision="fp8", fp8_recipe="delayed"), H100).resolved
     assert "fp8_recipe" in eager(delayed, "torch", _asked(delayed, 1, narrow=True))
-    assert not eager(delayed, "megatron-core", _asked(delayed, 1, narrow=True))
+    assert not eager(delayed, FUSED, _asked(delayed, 1, narrow=True))
 
 
 def test_what_differs_is_said() -> None:
