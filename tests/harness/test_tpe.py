@@ -101,7 +101,7 @@ def test_every_point_that_it_ships() -> None:
             if model == "gpt3_1T":
                 fastest.setdefault((machine, table["nvs"], row["n_gpus"]), {})[strategy] = said.seconds
     assert points > 300
-    ahead = [times["1d"] / min(times["2d"], times["2d-seqp"]) for times in fastest.values()]
+    ahead = [times["1d"] / min(times["2d"], times["2d-seqp"]) for times in fastest.values() if len(times) == 3]
     assert all(ratio > 1 for ratio in ahead)
     assert median(ahead) < 1.1
 
