@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
@@ -242,7 +243,9 @@ def _config(made: LayerSetup) -> Any:
 
 def _core(name: str) -> Any:
     try:
-        return importlib.import_module(f"{_CORE}.{name}")
+        with warnings.catch_warnings():  # of optional packages that it goes without, a line each at its import
+            warnings.simplefilter("ignore", UserWarning)
+            return importlib.import_module(f"{_CORE}.{name}")
     except ImportError as error:
         expected = "a complete Megatron-Core: pip install 'projector-harness[megatron]', or --layers torch"
         raise InputError([Problem("--layers", "", f"megatron: {error}", expected)]) from None
