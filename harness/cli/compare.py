@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli.common import folder_problems, measured_runs, said_of, say
-from projector.errors import InputError
+from projector.errors import InputError, Problem
 from projector.io.files import write_whole
 
 if TYPE_CHECKING:
@@ -31,8 +32,14 @@ def command(args: argparse.Namespace) -> int:
     context = said_of(args)
     folders = {*args.results_dir, *(path for path in map(Path, args.named) if path.is_dir())}
     given = dict.fromkeys((*map(Path, args.named), *args.results_dir))
-    named = [str(file) for path in given for file in (load.benchmark_files(path) if path in folders else [path])]
-    sides = load.sides(named, lambda: measured_runs(args), context)
+    found = {path: load.benchmark_files(path) if path in folders else [path] for path in given}
+    unread: list[Problem] = []
+    lenient = {str(file): unread for path in folders for file in found[path]}
+    sides = load.sides(
+        [str(file) for files in found.values() for file in files], lambda: measured_runs(args), context, lenient
+    )
+    for problem in unread:
+        print(f"not read: {problem}", file=sys.stderr)
     sentence = verdict(sides)
     report = compare_tables.report(sides, _ratios(sides), sentence)
     written = _write(args, sides, report, sentence) if args.out is not None else []

@@ -56,15 +56,14 @@ def _plan(args: argparse.Namespace) -> Plan:
     plan = spec.read(args.spec)
     strategies = args.strategy or [name for name in [os.environ.get("PARALLEL", "")] if name in spec.STRATEGIES]
     plan = spec.by_strategy(plan, strategies, str(args.spec)) if strategies else plan
-    known = [job.id for job in plan.jobs]
-    problems = unknown("--only", args.only, known)
+    named = {job.id: {"all", job.id, job.id.removesuffix(f"-{job.strategy}")} for job in plan.jobs}
+    problems = unknown("--only", args.only, sorted(set().union(*named.values())))
     if args.steps is not None and args.steps < spec.LEAST_STEPS:
         problems.append(Problem("command line", "--steps", args.steps, f"at least {spec.LEAST_STEPS}"))
     problems += folder_problems(args.out)
     raise_all(problems)
-    jobs = tuple(
-        replace(job, steps=args.steps or job.steps) for job in plan.jobs if not args.only or job.id in args.only
-    )
+    wanted = [job for job in plan.jobs if not args.only or named[job.id] & set(args.only)]
+    jobs = tuple(replace(job, steps=args.steps or job.steps) for job in wanted)
     return replace(
         plan,
         jobs=jobs,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,9 +37,13 @@ _NO_PROPERTY = frozenset(("other configuration", "other batch size", "warm-up"))
 Known = Callable[[], Sequence[MeasuredRun]]
 
 
-def sides(named: Sequence[str], known: Known, context: Context) -> list[Side]:
-    """Returns the sides in the order of ``named``: of a file all its runs. ``known``: returns the measured runs in which
-    ids are sought, called only when one is named; ``context``: the user's statements on logs without a configuration.
+def sides(
+    named: Sequence[str], known: Known, context: Context, unread: Mapping[str, list[Problem]] | None = None
+) -> list[Side]:
+    """Returns the sides in the order of ``named``: of a file all its runs, called by its folder as well where several
+    have its name. ``known``: returns the measured runs in which ids are sought, called only when one is named;
+    ``context``: the user's statements on logs without a configuration; ``unread``: the lists that take the mistakes of
+    those that are wanted only where they can be read.
 
     Raises :class:`InputError` for files that cannot be read or contradict themselves, unknown ids, fewer than two sides
     or more than :data:`MOST`.
@@ -47,10 +52,12 @@ def sides(named: Sequence[str], known: Known, context: Context) -> list[Side]:
     problems: list[Problem] = []
     wanted = [text for text in dict.fromkeys(named) if not _is_file(text)]
     runs = {run.id: run for run in known()} if wanted else {}
+    files = Counter(Path(text).name for text in dict.fromkeys(named))
     for text in dict.fromkeys(named):
-        with collecting_into(problems):
+        with collecting_into((unread or {}).get(text, problems)):
             if _is_file(text):
-                loaded += _of_file(Path(text), context)
+                inside = f"{Path(text).parent.name}/" if files[Path(text).name] > 1 else ""
+                loaded += [replace(side, name=inside + side.name) for side in _of_file(Path(text), context)]
             elif text in runs:
                 loaded.append(_of_run(runs[text], "measured run"))
             else:
@@ -70,7 +77,7 @@ def benchmark_files(folder: Path) -> list[Path]:
     the folders in it (``output-00`` to ``output-04`` of ``run_all_configs.sh``). Raises :class:`InputError` where there
     are none."""
     whole, inside = (
-        [path for path in sorted(folder.glob(files)) if tprimat.recognises(open_source(path).head())]
+        [path for path in sorted(folder.glob(files)) if path.match("benchmark_*") or _is_benchmark(path)]
         for files in ("*.json", "*/*.json")
     )
     files_found = whole or sorted(folder.glob("*.yaml")) or inside
@@ -78,6 +85,10 @@ def benchmark_files(folder: Path) -> list[Path]:
         content = "none of them" if folder.is_dir() else NO_FILE
         raise InputError([Problem(str(folder), "", content, "benchmark_*.json, or tables of runs (*.yaml)")])
     return files_found
+
+
+def _is_benchmark(path: Path) -> bool:
+    return tprimat.recognises(open_source(path).head())
 
 
 def _is_file(text: str) -> bool:

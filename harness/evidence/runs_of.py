@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -41,8 +42,8 @@ def repeated(runs: Iterable[MeasuredRun], path: Path, origin: dict[str, Path]) -
 def runs_of_all(
     paths: Iterable[Path], said: Context | None = None, unread: list[Problem] | None = None
 ) -> list[MeasuredRun]:
-    """Reads the runs of several files, in order; ``said`` is of the logs among them. A log's run is called by its file; of a
-    second file of that name, by its folder as well. Raises :class:`InputError` with the mistakes of all files, for an id
+    """Reads the runs of several files, in order; ``said`` is of the logs among them. A log's run is called by its file;
+    where several have that name, by its folder as well. Raises :class:`InputError` with the mistakes of all files, for an id
     that two tables have, and for flags that no log takes. ``unread``: takes the mistakes of unreadable files, where the
     others are wanted all the same."""
     files = tuple(dict.fromkeys(paths))
@@ -54,6 +55,7 @@ def runs_of_all(
     runs: list[MeasuredRun] = []
     problems: list[Problem] = []
     origin: dict[str, Path] = {}
+    names = Counter(path.name for path in files)
     if said not in (None, Context()) and all(map(command.is_table, files)):
         problems.append(Problem("command line", "--recipe, --gpu, --gpus, --framework", "no log", "a log to say it of"))
     for path in files:
@@ -63,7 +65,9 @@ def runs_of_all(
             (problems if unread is None else unread).extend(error.problems)
             continue
         if not command.is_table(path):
-            batch = tuple(replace(run, id=f"{path.parent.name}/{run.id}") if run.id in origin else run for run in batch)
+            batch = tuple(
+                replace(run, id=f"{path.parent.name}/{run.id}") if names[path.name] > 1 else run for run in batch
+            )
         problems += repeated(batch, path, origin)
         runs += batch
     raise_all(problems)

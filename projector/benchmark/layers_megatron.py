@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
@@ -44,6 +45,10 @@ def installed() -> bool:
 def fused(place: str) -> bool:
     """Returns whether Transformer Engine's parts run: it is installed, and ``place`` is a GPU."""
     return util.find_spec("transformer_engine") is not None and place.startswith("cuda")
+
+
+def _on_gpu(place: str) -> bool:
+    return place != "cpu"
 
 
 def source(made: LayerSetup) -> MegatronSource:
@@ -86,8 +91,10 @@ class MegatronSource:
                 "expert_tensor": recipe.etp,
             }
             state.initialize_model_parallel(**{f"{name}_parallel_size": size for name, size in sizes.items()})
+            if made.model.moe is not None:  # its router asks for a name that 0.16 defines with Transformer Engine alone
+                vars(_core("transformer.moe.moe_utils")).setdefault("te_general_gemm", None)
             if made.place == "cpu":
-                _stand_in_for_gpu(made.model.moe is not None)
+                _stand_in_for_gpu()
             else:
                 _core("tensor_parallel.random").model_parallel_cuda_manual_seed(1234)
         self._config = _config(made)
@@ -176,7 +183,8 @@ def settings(made: LayerSetup) -> dict[str, Any]:
         "expert_tensor_parallel_size": recipe.etp,
         "sequence_parallel": made.ranks.sequence_parallel,
         "bias_activation_fusion": bool(recipe.bias_activation_fusion),
-        "apply_rope_fusion": bool(recipe.apply_rope_fusion) and made.place != "cpu",
+        # Transformer Engine's kernel; that of latent attention is Megatron's own, for a GPU
+        "apply_rope_fusion": bool(recipe.apply_rope_fusion) and (fused if mla is None else _on_gpu)(made.place),
         "use_cpu_initialization": made.place == "cpu",
         "gradient_accumulation_fusion": False,  # needs Megatron's own gradient buffers
     }
@@ -227,12 +235,17 @@ def _config(made: LayerSetup) -> Any:
         raise Unsupported(f"Megatron-Core layers in {made.workload.recipe.precision} in benchmark mode")
     if made.workload.recipe.precision in _NARROW and not {"fp8", "fp8_recipe"} <= known:
         raise Unsupported("8-bit layers of this release of Megatron-Core, which has no fp8_recipe")
-    return kind(**{name: value for name, value in settings(made).items() if name in known})
+    try:
+        return kind(**{name: value for name, value in settings(made).items() if name in known})
+    except ValueError as error:  # what this release or this build lacks, in its own words
+        raise Unsupported(f"these layers of Megatron-Core: {error}") from None
 
 
 def _core(name: str) -> Any:
     try:
-        return importlib.import_module(f"{_CORE}.{name}")
+        with warnings.catch_warnings():  # of optional packages that it goes without, a line each at its import
+            warnings.simplefilter("ignore", UserWarning)
+            return importlib.import_module(f"{_CORE}.{name}")
     except ImportError as error:
         expected = "a complete Megatron-Core: pip install 'projector-harness[megatron]', or --layers torch"
         raise InputError([Problem("--layers", "", f"megatron: {error}", expected)]) from None
@@ -251,14 +264,11 @@ class _NoStream:
         return self
 
 
-def _stand_in_for_gpu(routed: bool) -> None:
+def _stand_in_for_gpu() -> None:
     """Replaces what Megatron's modules ask a GPU for whatever tensors they are given: the tracker of random numbers
-    that keeps no states, the place of their buffers, and streams of its dispatchers. ``routed``: its router looks for
-    Transformer Engine's product under a name that 0.16 does not define without it."""
+    that keeps no states, the place of their buffers, and streams of its dispatchers."""
     _core("tensor_parallel.random").initialize_rng_tracker(inference_rng_tracker=True)
     if not torch.cuda.is_available():
         torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment, return-value]
         torch.cuda.Stream = _NoStream  # type: ignore[assignment, misc]
         torch.cuda.current_stream = _NoStream  # type: ignore[assignment]
-    if routed:
-        vars(_core("transformer.moe.moe_utils")).setdefault("te_general_gemm", None)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from projector.benchmark.launcher import Launched
-from projector.benchmark.timings import Asked, CollectiveWanted, PartWanted, StageWanted, Timings, key_of, wanted
+from projector.benchmark.timings import Asked, CollectiveWanted, Made, PartWanted, StageWanted, Timings, key_of, wanted
 from projector.collectives.model import Pricing
 from projector.collectives.placement import groups
 from projector.dataclass import dataclass
@@ -98,16 +98,18 @@ def is_message(op: Collective) -> bool:
 # Blocks of a run, under the names of their times.
 @dataclass(frozen=True)
 class Named:
-    """One virtual stage: its blocks and their names (``embedding``, ``layer …``, ``head``)."""
+    """One virtual stage: its blocks and the names of the timed parts that each is made of (``embedding``, ``layer …``,
+    ``head``): one, but a depth of token prediction is a layer and a head."""
 
-    keys: tuple[str, ...]
+    keys: tuple[tuple[str, ...], ...]
     parts: tuple[StageBlock, ...]
     wanted: tuple[PartWanted, ...]
 
-    def each(self) -> Iterator[tuple[str, StageBlock, PartWanted | None]]:
-        """Returns the name and block of each part, and the layer that stands for it (None: an end of the model)."""
+    def each(self) -> Iterator[tuple[Made, StageBlock]]:
+        """Yields what each block is made of, and the block."""
         layers = {part.key: part for part in self.wanted}
-        return ((key, part, layers.get(key)) for key, part in zip(self.keys, self.parts, strict=True))
+        for names, part in zip(self.keys, self.parts, strict=True):
+            yield tuple((name, layers.get(name)) for name in names), part
 
 
 def stages_of(resolved: Resolved) -> tuple[Named, ...]:
@@ -117,19 +119,20 @@ def stages_of(resolved: Resolved) -> tuple[Named, ...]:
     stages = []
     for chunk in compositions(resolved.workload.model, recipe)[1]:
         blocks = parts(resolved, chunk)
-        keys, wanted = ["embedding"] * chunk.embedding, []
-        for layer in chunk.layers:
-            replayed = whole and layer.recomputed
-            wanted.append(PartWanted(key_of(layer.kind, replayed), layer.kind, replayed, 1))
-        keys += [part.key for part in wanted] + ["head"] * chunk.head
-        stages.append(Named(tuple(keys), blocks, tuple(wanted)))
+        depths, again = chunk.mtp
+        layers = [(layer.kind, whole and layer.recomputed) for layer in chunk.layers]
+        layers += [(resolved.workload.model.mtp_kind, again)] * depths
+        wanted = tuple(PartWanted(key_of(kind, replayed), kind, replayed, 1) for kind, replayed in layers)
+        inner = [(part.key, "head") if i >= len(chunk.layers) else (part.key,) for i, part in enumerate(wanted)]
+        keys = (*[("embedding",)] * chunk.embedding, *inner, *[("head",)] * chunk.head)
+        stages.append(Named(keys, blocks, wanted))
     return tuple(stages)
 
 
 def layer_kinds(resolved: Resolved, stages: Sequence[Named]) -> tuple[PartWanted, ...]:
     """Returns every kind of layer, with the largest number of it on one pipeline rank."""
     kinds = {part.key: part for stage in stages for part in stage.wanted}
-    held = [Counter(key for number in rank for key in stages[number].keys) for rank in _placement(resolved)]
+    held = [Counter(key for number in rank for key, *_ in stages[number].keys) for rank in _placement(resolved)]
     return tuple(
         PartWanted(key, part.kind, part.replayed, max(counts[key] for counts in held)) for key, part in kinds.items()
     )
@@ -140,7 +143,7 @@ def updates(resolved: Resolved, stages: Sequence[Named], sharded: bool) -> tuple
     dense, expert = (1, 1) if sharded else resolved.execution.data_parallel.shards(resolved.workload)
     ranks = []
     for numbers in _placement(resolved):
-        counts = Counter(key for v in numbers for key in stages[v].keys)
+        counts = Counter(key for v in numbers for key, *_ in stages[v].keys)
         name = ", ".join(f"{count} x {key}" for key, count in sorted(counts.items()))
         name += f"; 1/{dense} of it, 1/{expert} of its experts" if dense * expert > 1 else ""
         ranks.append(StageWanted(name, tuple(sorted(counts.items())), 1.0 / dense, 1.0 / expert))

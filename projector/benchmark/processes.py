@@ -30,7 +30,7 @@ BACKENDS: Mapping[str, str] = {"cuda": "nccl", "cpu": "gloo"}  # torch calls RCC
 WAIT = timedelta(minutes=5)  # that ranks wait for one which never comes, before that is an error
 _LINES = 12  # of what a failed rank wrote last
 _LAST_WORDS = 0.5  # seconds that ranks get to say what they died of
-_ERROR = re.compile(r"[A-Za-z_.]{1,80}(?:Error|Exception|Interrupt)\b")
+_ERROR = re.compile(r"[A-Za-z_.]{1,80}(?:Error|Exception|Interrupt|Unsupported)\b")
 _JOB, _PAYLOAD, _RESULT = "job", "payload", "result"
 _MEETING, _PARENT = "PROJECTOR_MEETING", "PROJECTOR_PARENT"
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)

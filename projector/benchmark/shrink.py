@@ -66,7 +66,9 @@ def _shrunk(workload: Workload, tp: int, ep: int, ranks: int, narrow: bool) -> t
     moe = None if model.moe is None else _experts(model.moe, recipe, tp, ep, notes)
     split = ("num_attention_heads", "num_query_groups", "ffn_hidden_size")
     sizes: dict[str, Any] = {name: _held(getattr(model, name), recipe.tp, tp) for name in split}
-    shrunk_model = replace(model, **sizes, vocab_size=_held(workload.padded_vocab_size, recipe.tp, tp), moe=moe)
+    shrunk_model = replace(
+        model, **sizes, vocab_size=_held(workload.padded_vocab_size, recipe.tp, tp), moe=moe, mtp_num_layers=0
+    )
     if tp < recipe.tp and recipe.sequence_parallel:
         notes.append("norms and residuals run on all tokens, not on the sequence-parallel shard: the rest is taken off")
     if recipe.cp > 1:
@@ -75,6 +77,8 @@ def _shrunk(workload: Workload, tp: int, ep: int, ranks: int, narrow: bool) -> t
         notes.append(f"linears run in bf16: what {recipe.precision} changes is priced")
     if recipe.recompute_granularity == "selective":
         notes.append("what selective recompute replays is priced")
+    if model.mtp_num_layers:
+        notes.append("a depth of token prediction is a layer and a head: what it has beside them is priced")
     notes += [f"{name} is priced" for name, off in OFF.items() if getattr(model, name) != off]
     balanced = True if ep < recipe.ep else None  # what a router says of experts that are elsewhere means nothing
     shrunk_recipe = _recipe_of_ranks(recipe, tp, ep, ranks, balanced, narrow)

@@ -9,7 +9,7 @@ from typing import Any
 
 from projector.benchmark.conditions import measured_phase
 from projector.benchmark.shrink import OFF, WIDE
-from projector.benchmark.timings import Asked, PartWanted
+from projector.benchmark.timings import Asked, Made, PartWanted
 from projector.collectives.model import Pricing
 from projector.collectives.placement import groups
 from projector.dataclass import dataclass
@@ -23,7 +23,7 @@ from projector.kernels.simulate import Simulated
 from projector.layers import lower
 from projector.operators.types import Collective, HostWork, Operator
 from projector.step.stages import StageBlock
-from projector.step.timing import Clock, Phase
+from projector.step.timing import Clock, Phase, join
 from projector.workload.workload import Workload
 
 #: Fields of a model, of its experts and of its latent attention that the timed layers have, or that kinds of layers and
@@ -47,6 +47,9 @@ _FUSED = (
     *("apply_rope_fusion", "bias_activation_fusion", "cross_entropy_fusion", "gradient_accumulation_fusion"),
     *("moe_permute_fusion", "moe_router_fusion", *_COMPILED),
 )
+#: Of Megatron-Core's layers: without Megatron's gradient buffers, and without the kernels of Transformer Engine as well.
+_BUFFERED = ("gradient_accumulation_fusion", *_COMPILED)
+_UNFUSED = (*_BUFFERED, "apply_rope_fusion", "moe_permute_fusion", "moe_router_fusion")
 _PLAIN_LOSS = ("none", "unfused", "fp32")
 _EAGER = {"cross_entropy_fusion": "unfused", "cuda_graph_scope": None}
 #: Fields of a recipe that say how a layer is split; the timed run has its own.
@@ -63,13 +66,13 @@ _NARROW = {
 def refuse(resolved: Resolved) -> None:
     """Raises :class:`Unsupported` for what can neither be timed here nor be put back, before anything is timed."""
     model, recipe = resolved.workload.model, resolved.workload.recipe
-    odd = [kind for kind in dict.fromkeys(model.layer_kinds) if not kind.plain or kind.window is not None]
+    kinds = dict.fromkeys((*model.layer_kinds, *[model.mtp_kind] * bool(model.mtp_num_layers)))
+    odd = [kind for kind in kinds if not kind.plain or kind.window is not None]
     parts = [each for each in (model, model.moe, model.mla) if each is not None]
     changed = [f.name for part in parts for f in fields(part) if getattr(part, f.name) != f.default]
     lacking = [name for name in changed if name not in _MADE]
     reasons = {
         f"live layers with {', '.join(lacking)}": bool(lacking),
-        "live layers of multi-token prediction": bool(model.mtp_num_layers),
         f"live layers other than full attention with an MLP or experts ({', '.join(k.name for k in odd)})": bool(odd),
         "live training on preferences (DPO)": recipe.rlhf_type is not None,
         "live updates of adapters (LoRA)": recipe.lora is not None,
@@ -84,7 +87,8 @@ def refuse(resolved: Resolved) -> None:
 def eager(resolved: Resolved, source: str, asked: Asked) -> tuple[str, ...]:
     """Returns the switches by which the run fuses what the layers of ``source`` run kernel by kernel."""
     recipe, fusion = resolved.workload.recipe, resolved.execution.fusion
-    names = _FUSED if source in ("torch", "transformers", "torchtitan") else _COMPILED
+    apart = {"megatron-core with transformer engine": _BUFFERED, "megatron-core": _UNFUSED}
+    names = _FUSED if source in ("torch", "transformers", "torchtitan") else apart.get(source, _COMPILED)
     switches = [name for name in names if getattr(recipe, name) not in (None, False, (), *_PLAIN_LOSS)]
     if _by_torch(asked, source) and (not fusion.elementary_casts or fusion.elementwise):
         switches.append("fp8_recipe")
@@ -132,11 +136,13 @@ class TimedRun:
         """Returns forward and backward of a block as the whole run executes it."""
         return self._whole.phase(part.block.forward), self._whole.phase(part.backward)
 
-    def restored(
-        self, key: str, wanted: PartWanted | None, part: StageBlock, forward: float, backward: float
-    ) -> tuple[Phase, Phase]:
-        """Returns the phases of ``part`` in the whole run, of which ``forward`` and ``backward`` seconds were measured."""
-        there, here = self.whole(part), self.phases(key, wanted)
+    def restored(self, made: Made, part: StageBlock, forward: float, backward: float) -> tuple[Phase, Phase]:
+        """Returns the phases of ``part`` in the whole run; what it is ``made`` of took ``forward`` and ``backward``
+        seconds."""
+        there, here = (
+            self.whole(part),
+            [join(phases) for phases in zip(*(self.phases(*each) for each in made), strict=True)],
+        )
         return _difference(forward, there[0], here[0]), _difference(backward, there[1], here[1])
 
     def _part(self, key: str, wanted: PartWanted | None) -> StageBlock:

@@ -50,6 +50,10 @@ class PartWanted:
     count: int
 
 
+#: The names of timed parts, each with the layer that stands for it (None: an end of the model).
+Made = tuple[tuple[str, PartWanted | None], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class StageWanted:
     """What one pipeline rank updates: (key, count) of its parts; ``share``, ``expert_share``: the parts of its dense

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from projector.benchmark.conditions import Live, measured_phase
 from projector.benchmark.prices import Named, Price, is_message, possible, stages_of, updates
@@ -99,7 +100,7 @@ def compared(asked: Asked, timings: Timings, simulated: Projection, cluster: Clu
     ran = TimedRun(resolved, asked, cluster, timings.source)
     seen: set[str] = set()
     for stage in stages_of(resolved):
-        for key, _, wanted in stage.each():
+        for key, wanted in chain.from_iterable(made for made, _ in stage.each()):
             if key not in seen:
                 seen.add(key)
                 laps = (f"forward {key}", f"first backward {key}")
@@ -113,7 +114,7 @@ def anchored(asked: Asked, timings: Timings, simulated: Projection, cluster: Clu
     ran, rows = TimedRun(simulated.resolved, asked, cluster, timings.source), dict[str, tuple[float, float]]()
     projected = counted = 0.0
     for stage in stages_of(simulated.resolved):
-        for key, _, wanted in stage.each():
+        for key, wanted in chain.from_iterable(made for made, _ in stage.each()):
             if key not in rows:
                 rows[key] = ran.saved(key, wanted), timings.saved[key]
             projected, counted = projected + rows[key][0], counted + rows[key][1]
@@ -163,9 +164,9 @@ def _phases(
     times = _PartTimes(timings, resolved.workload.num_microbatches)
     weight_share = _weight_share(simulated)
     for stage in stages:
-        for key, part, wanted in stage.each():
-            forward, backward = times.of(key)
-            first, second = ran.restored(key, wanted, part, forward, backward)
+        for made, part in stage.each():
+            forward, backward = map(sum, zip(*(times.of(key) for key, _ in made), strict=True))
+            first, second = ran.restored(made, part, forward, backward)
             phases[part.block.forward], phases[part.backward] = first, second
             if part.block.backward_weight:
                 phases[part.block.backward_weight] = measured_phase(backward * weight_share)

@@ -72,7 +72,21 @@ def _side_by_side(answers: Sequence[Answer]) -> Table:
     titles = dict.fromkeys(title for of_gpu in cells for title in of_gpu)
     gpus = [text(name, of_gpu.get) for name, of_gpu in zip(names, cells, strict=True)]
     subject = values(work, "model=model.name length=recipe.seq_length framework")
-    return tabled("side_by_side", titles, gpus=gpus, **subject)
+    return tabled("side_by_side", titles, gpus=gpus, front=_front(answers), **subject)
+
+
+def _front(answers: Sequence[Answer]) -> str:
+    """Returns in a sentence which GPUs no other is better than in time, energy and, where there is a price, money."""
+    runs = {each.case.cluster.gpu.name: each.plan.forecast.middle for each in answers if each.plan}
+    priced = all(run.cost for run in runs.values())
+    spent = {name: (run.days, run.mwh, run.cost if priced else 0.0) for name, run in runs.items()}
+    front = [
+        name
+        for name, own in spent.items()
+        if not any(other != own and all(a <= b for a, b in zip(other, own, strict=True)) for other in spent.values())
+    ]
+    what = "days, MWh and cost" if priced else "days and MWh"
+    return f" In {what} together no other is better than {', '.join(front)}." if len(spent) > 1 else ""
 
 
 def _cells(answer: Answer) -> dict[str, str]:

@@ -82,12 +82,13 @@ def _show_projections(options: argparse.Namespace) -> None:
         case = replace(case, notes=(*case.notes, *idle_keys(case, options)), moot=(*case.moot, *idle))
     if asked(options) and BENCHMARK in run.by_mode:
         case = replace(case, known=case.known.after_timing(run.first, run.by_mode[BENCHMARK]))
+    slowed = slow.of_flags(options, run.first, case, _first_mode(options))
     if options.trace:
-        write_trace(run.first, options.trace)
+        write_trace(slowed.shown(run.first) if slowed else run.first, options.trace)
     paths = start_files.write(options.write, case, case.workload, options)
     own = Extra(list(runs.lines(user_runs)), runs.as_values(user_runs))
     fixes = remedies.extra(case, run.first)
-    extras = list(_extras(case, options, run))
+    extras = list(_extras(case, options, run, slowed))
     values = {name: value for extra in (own, fixes, *extras) for name, value in extra.values.items()}
     blocks = [*(block for extra in (own, *extras) for block in extra.blocks), *start_files.lines(paths, case, options)]
     as_json.tell(
@@ -122,12 +123,13 @@ def _first_mode(options: argparse.Namespace) -> str:
     return SIMULATE if options.profiling_mode == BOTH else str(options.profiling_mode)
 
 
-def _extras(case: Case, options: argparse.Namespace, projections: Projections) -> Iterator[Extra]:
+def _extras(
+    case: Case, options: argparse.Namespace, projections: Projections, slowed: slow.Slowed | None
+) -> Iterator[Extra]:
     """Yields an answer to each further question of ``options``, in the order of the page."""
     from projector.cli import communication, exploration, live, mfu, report
     from projector.io.table import Line
     from projector.projection import project
-    from projector.step.straggler import with_stragglers
 
     mode, first = _first_mode(options), projections.first
     if nodes := options.sub_target_nodes:
@@ -140,12 +142,8 @@ def _extras(case: Case, options: argparse.Namespace, projections: Projections) -
     if options.mfu:
         counts = mfu.counted(first)
         yield Extra([mfu.table(counts)], {"mfu_by_formula": [asdict(each) for each in counts]})
-    if disturbance := slow.stated(options):
-        if asked(options):
-            expected = "kernels from models or tables"
-            raise InputError([Problem("--slow-rank, --slow-link", "", "layers timed live", expected)])
-        steps = with_stragglers(first.resolved, case.cluster, mode, case.settings, disturbance)
-        yield Extra(list(slow.table(disturbance, *steps)), {"slow": slow.as_document(disturbance, *steps)})
+    if slowed:
+        yield Extra(list(slow.tables(slowed)), {"slow": slow.as_document(slowed)})
     if options.both:
         yield Extra([*report.held(case, first), *held.with_margin(options, first.memory)])
         if BENCHMARK in projections.by_mode and asked(options):

@@ -258,8 +258,9 @@ def _module_table(projection: Projection, by_rank: Sequence[Mapping[str, float]]
 def verdict(case: Case, projection: Projection) -> Line:
     """Returns whether the run fits, and by how much."""
     plan = projection.memory
+    how = "taken at the start" if projection.resolved.execution.allocator.planned else "expected"
     return Line(
-        f"{plan.verdict}; at least {gib(plan.required)} GiB needed, {gib(plan.device)} GiB expected, "
+        f"{plan.verdict}; at least {gib(plan.required)} GiB needed, {gib(plan.device)} GiB {how}, "
         f"of {gib(plan.usable)} GiB usable on {case.cluster.gpu.name}",
         ("good", "", "bad")[plan.order],
     )

@@ -4,22 +4,61 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from projector.card import PARTS
+from projector.cli.live import asked as timed_live
 from projector.cli.tables import tabled
-from projector.errors import Problem, raise_all
+from projector.dataclass import dataclass
+from projector.errors import InputError, Problem, raise_all
 from projector.io.table import Line, Table, values
 
 if TYPE_CHECKING:
+    from projector.cli.inputs import Case
+    from projector.projection import Projection
     from projector.step.run import Step
     from projector.step.straggler import Stragglers
 
 _MOST = 1000.0
+_RANK_KEYS = ("rank", "working_seconds", "waiting_seconds", "slow_working_seconds", "slow_waiting_seconds")
 _LEAST = 1e-9  # share of a step below which a part has not moved
 
 
-def stated(options: argparse.Namespace) -> Stragglers | None:
+@dataclass(frozen=True)
+class Slowed:
+    """What is ``slow``, and the step ``before`` and ``after``."""
+
+    slow: Stragglers
+    before: Step
+    after: Step
+
+    def shown(self, projection: Projection) -> Projection:
+        """Returns ``projection`` with the timeline of the slow step."""
+        return replace(projection, timeline=self.after.timeline, spans=self.after.spans)
+
+    @property
+    def by_rank(self) -> list[tuple[float, ...]]:
+        """Returns (rank, seconds in which it works and waits, the same of the slow step) of every pipeline rank."""
+        lines = [self.before.timeline, self.after.timeline]
+        found = [(busy, line.makespan - busy) for line in lines for busy in (line.rank_busy,)]
+        return [(rank, *map(float, row)) for rank, row in enumerate(zip(*found[0], *found[1], strict=True))]
+
+
+def of_flags(options: argparse.Namespace, projection: Projection, case: Case, mode: str) -> Slowed | None:
+    """Returns the step with what the flags say is slow; None where they say nothing. Raises :class:`InputError` with
+    every mistake."""
+    if (slow := _stated(options)) is None:
+        return None
+    if timed_live(options):
+        expected = "kernels from models or tables"
+        raise InputError([Problem("--slow-rank, --slow-link", "", "layers timed live", expected)])
+    from projector.step.straggler import with_stragglers
+
+    return Slowed(slow, *with_stragglers(projection.resolved, case.cluster, mode, case.settings, slow))
+
+
+def _stated(options: argparse.Namespace) -> Stragglers | None:
     """Returns what the flags say is slow; None where they say nothing. Raises :class:`InputError` with every mistake."""
     from projector.step.straggler import LINKS, Stragglers
 
@@ -53,8 +92,9 @@ def _name_and_factor(flag: str, word: str, problems: list[Problem]) -> tuple[str
     return name, 0.0
 
 
-def table(slow: Stragglers, before: Step, after: Step) -> Iterator[Line | Table]:
-    """Yields every part of the step that changes, and what becomes of the run."""
+def tables(slowed: Slowed) -> Iterator[Line | Table]:
+    """Yields every part of the step that changes, what becomes of the run, and where the pipeline waits for it."""
+    slow, before, after = slowed.slow, slowed.before, slowed.after
     slow_parts = [f"pipeline rank {rank} × {factor:g}" for rank, factor in slow.ranks.items()]
     slow_parts += [f"{name} links × {factor:g}" for name, factor in slow.links.items()]
     changed = [(PARTS[key], was, after.breakdown[key]) for key, was in before.breakdown.items()]
@@ -62,6 +102,9 @@ def table(slow: Stragglers, before: Step, after: Step) -> Iterator[Line | Table]
     rows = [*changed, ("step", before.seconds, after.seconds)]
     words = {"slow": ", ".join(slow_parts), "sentence": _sentence(before, after)}
     yield tabled("slow", rows, share=lambda row: (row[2] - row[1]) / before.seconds, **words)
+    ranks = slowed.by_rank
+    if len(ranks) > 1 and after.seconds > before.seconds:
+        yield tabled("slow_ranks", ranks)
 
 
 def _sentence(before: Step, after: Step) -> str:
@@ -74,12 +117,14 @@ def _sentence(before: Step, after: Step) -> str:
     return f"The whole run takes {times:.3f} times as long while it lasts: {wait}"
 
 
-def as_document(slow: Stragglers, before: Step, after: Step) -> dict[str, object]:
+def as_document(slowed: Slowed) -> dict[str, object]:
+    before, after = slowed.before, slowed.after
     return {
-        **values(slow, "ranks links"),
+        **values(slowed.slow, "ranks links"),
         "step_seconds": after.seconds,
         "slowdown": after.seconds / before.seconds,
         "breakdown": after.breakdown,
         "moved": {key: after.breakdown[key] - was for key, was in before.breakdown.items()},
         "longest_rank": after.rank,
+        "by_rank": [dict(zip(_RANK_KEYS, row, strict=True)) for row in slowed.by_rank],
     }

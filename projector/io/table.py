@@ -115,9 +115,12 @@ def cells(shown: Sequence[Cell], item: object) -> tuple[str, ...]:
 
 
 def table_of(title: str, items: Iterable[T], shown: Sequence[Cell], note: str = "", *, detail: bool = False) -> Table:
-    """Returns a table with one line for each item."""
+    """Returns a table with one line for each item. A column of marks that has no title goes where nothing is marked."""
     rows = tuple(cells(shown, item) for item in items)
-    return Table(title=title, columns=columns(shown), rows=rows, note=note, detail=detail)
+    table = Table(title=title, columns=columns(shown), rows=rows, note=note, detail=detail)
+    return without(
+        table, *(i for i, column in enumerate(table.columns) if not (column.title or any(r[i] for r in rows)))
+    )
 
 
 def without(table: Table, *dropped: int) -> Table:

@@ -14,7 +14,7 @@ from harness.evaluation.platforms import Rated
 from harness.evidence import totals
 from harness.evidence.ingest import command as ingest
 from harness.predictors import load
-from harness.report import view_peaks
+from harness.report import peaks_plot, view_peaks
 from projector.hardware import catalogue
 
 TOTALS = Path(__file__).resolve().parents[2] / "measured" / "totals.yaml"
@@ -117,6 +117,24 @@ def test_laws(rows: list[Rated]) -> None:
     assert platforms.alike(apart) == []
     repeats = [rows[0], replace(rows[0], tgs=rows[0].tgs * 1.001)]
     assert platforms.alike(repeats) == []  # one strategy twice
+
+
+def test_each_dotted_peak_lies_over_its_own_bar(rows: list[Rated]) -> None:
+    """A row without TFLOP/s has no bar in that panel, and moves no other's peak."""
+    first, *others = platforms.peaks(rows)
+    for shown in ([first, *others], [replace(first, tflops=None), *others]):
+        axes = peaks_plot.draw(shown).axes
+        bars = [
+            (bar.get_x() + bar.get_width() / 2, row)
+            for bar, row in zip(axes[4].patches, _with_bars(shown), strict=True)
+        ]
+        lines = {tuple(line.get_segments()[0].mean(axis=0)) for line in axes[4].collections}
+        assert lines == {(x, row.dense) for x, row in bars}
+        assert len(axes[7].get_xticks()) == len({row.run.gpu for row in rows})  # a box each platform
+
+
+def _with_bars(rows: list[Rated]) -> list[Rated]:
+    return [row for row in platforms.peaks(rows) if row.tflops]
 
 
 def test_the_peaks_command(tmp_path) -> None:

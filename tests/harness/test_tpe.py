@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -83,9 +84,10 @@ def test_every_recorded_run_part_by_part() -> None:
 
 
 def test_every_point_that_it_ships() -> None:
-    """Six printed digits of time and three of memory."""
+    """Six printed digits of time and three of memory; of gpt3_1T some 2D form is the fastest everywhere, half of the
+    times by less than a tenth."""
     systems = {run["system_name"]: run["system"] for run in cases()["runs"]}
-    points = 0
+    points, fastest = 0, dict[tuple[str, int, int], dict[str, float]]()
     for table in cases()["published"]:
         strategy, rest = table["key"].split("_", 1)
         model, machine = rest.rsplit("_", 1)
@@ -96,7 +98,12 @@ def test_every_point_that_it_ships() -> None:
             assert said.seconds == pytest.approx(row["iteration_seconds"], rel=1e-6, abs=1e-6), (table["key"], row)
             assert said.memory / 1e9 == pytest.approx(row["memory_gb"], rel=1e-6, abs=6e-4), (table["key"], row)
             points += 1
+            if model == "gpt3_1T":
+                fastest.setdefault((machine, table["nvs"], row["n_gpus"]), {})[strategy] = said.seconds
     assert points > 300
+    ahead = [times["1d"] / min(times["2d"], times["2d-seqp"]) for times in fastest.values() if len(times) == 3]
+    assert all(ratio > 1 for ratio in ahead)
+    assert median(ahead) < 1.1
 
 
 def test_the_vision_transformer_taken_apart() -> None:

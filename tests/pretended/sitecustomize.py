@@ -149,6 +149,9 @@ def _pretend() -> None:
     for name, answer in {**dict.fromkeys(_NOTHING), **dict.fromkeys(_ZERO, 0), **_SAID}.items():
         setattr(torch.cuda, name, partial(_answered, answer))
     torch.cuda.Event, torch.cuda.Stream = _Event, MagicMock
+    torch.cuda.random.get_rng_state = torch.cuda.random.set_rng_state = partial(_answered, None)
+    torch.cuda.default_generators = [MagicMock()] * _SAID["device_count"]
+    torch.accelerator.current_stream = partial(_answered, SimpleNamespace(is_capturing=lambda: False))
     torch.version.cuda = "12.8"
     torch.backends.cuda.preferred_blas_library = partial(_answered, None)
     made, joins, makes, mesh = torch.tensor, dist.init_process_group, dist.new_group, DeviceMesh.__init__

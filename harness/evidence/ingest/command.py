@@ -73,14 +73,19 @@ def ingest(
 
 
 def _distinct(read: Sequence[tuple[Path, Converted]], problems: list[Problem]) -> list[Converted]:
-    """Returns the inputs in order, without those that repeat an id or whose log's run a table holds: these are added to
+    """Returns the inputs in order, without logs of whose run a table holds the same under its id (``harness measure``
+    writes both), and without those that repeat an id or whose log's run a table holds under another: these are added to
     ``problems``. Logs are called by their files; two of one name get the names of their folders, too."""
-    tabled = {key: path for path, found in read if not found.logs for run in found.runs if (key := _fingerprint(run))}
+    tables = [(path, run) for path, found in read if not found.logs for run in found.runs]
+    tabled = {key: path for path, run in tables if (key := _fingerprint(run))}
+    ids = {(run.id, _fingerprint(run)) for _, run in tables}
     counts = Counter(run.id for _, found in read for run in found.runs)
     first: dict[str, Path] = {}
     inputs: list[Converted] = []
     for path, found in read:
         again = [(run.id, tabled[key]) for run in found.runs if found.logs and (key := _fingerprint(run)) in tabled]
+        if again and all((run.id, _fingerprint(run)) in ids for run in found.runs):
+            continue
         problems += [Problem(str(path), "id", name, f"a run that {other} does not hold, too") for name, other in again]
         if again:
             continue

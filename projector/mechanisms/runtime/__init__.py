@@ -26,7 +26,12 @@ _ATTENTION = parameter(80.0, unit="us", kind="published", source="fused attentio
 _NARROW_LINEAR = parameter(
     2.0, kind="published", source="at least twice for FP8 (NVIDIA/TransformerEngine issue 761)", low=2.0
 )
-_NARROW_EXPERT = parameter(4.0, kind="assumed", source="estimate: casts, scales and caches of each expert apart")
+_NARROW_EXPERT = parameter(
+    4.0,
+    kind="assumed",
+    source="estimate: quantisers, caches and saved operands of each expert are Python objects; their casts are one call "
+    "(ROCm/TransformerEngine@01f95ae5 pytorch/module/grouped_linear.py)",
+)
 _ESTIMATED = parameter(
     {"collective_us": 25.0, "sync_us": 20.0, "grouped_us": 100.0, "expert_us": 10.0},
     unit="us",

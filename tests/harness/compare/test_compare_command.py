@@ -125,7 +125,7 @@ def test_two_files_of_one_name_are_told_apart(tmp_path, pair: tuple[Path, Path],
     again = put(tmp_path / "again" / "slow.log", pair[1].read_text())
     code, text, _ = said(capsys, pair[0], again, "--gpu", "mi300x")
     assert code == 0
-    assert "slow (2) is 5.3 % faster than slow" in text
+    assert f"again/slow is 5.3 % faster than {pair[1].parent.name}/slow" in text
 
 
 def refused(capsys, out: Path, *arguments: object) -> list[str]:

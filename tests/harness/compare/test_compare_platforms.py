@@ -148,6 +148,15 @@ def test_five_folders_are_five_runs_and_a_broken_file_hides_none(folder: Path, c
     assert left.out == whole
     assert left.err.startswith(f"not read: {bad}: ")
     assert main(["peaks", str(bad)]) == 2
+    assert all(f"output-0{number}/benchmark_cuda_llama" in whole for number in range(5))
+    bad.write_text("{torn")
+    capsys.readouterr()
+    assert main(["peaks", *named, "--json"]) == 0
+    assert capsys.readouterr().err.startswith(f"not read: {bad}: ")
+    assert main(["compare", *named[1:3], "--json"]) == 0
+    left = capsys.readouterr()
+    assert left.err.startswith(f"not read: {bad}: ")
+    assert "output-01/benchmark_cuda_llama is 10.0 % faster than output-02/benchmark_cuda_llama" in left.out
 
 
 def test_strategies_of_a_training() -> None:

@@ -59,6 +59,22 @@ def test_another_ingests_it(folder: Path, tmp_path: Path) -> None:
     assert (tmp_path / "got/node/kernels/gemm.csv").read_text("utf-8") == KERNELS
 
 
+def test_a_log_beside_the_table_that_was_made_of_it_is_one_run(tmp_path: Path) -> None:
+    """As ``harness measure`` leaves them in its folder."""
+    out = tmp_path / "measured"
+    out.mkdir()
+    shutil.copy(LOG, out / LOG.name)
+    assert main(["ingest", str(LOG), "--out", str(out / "runs.yaml"), "--no-plot"]) == 0
+    assert main(["submit", str(out), "--out", str(tmp_path / "m.zip")]) == 0
+    runs, _ = submission.unpack(tmp_path / "m.zip", tmp_path / "there")
+    found = ingest(runs)
+    assert [run.id for run in found.runs] == ["cpu_gpt"]
+    assert found.problems == ()
+    table = next(path for path in runs if path.suffix == ".yaml")
+    table.write_text(table.read_text("utf-8").replace("id: cpu_gpt", "id: another"), encoding="utf-8")
+    assert "does not hold, too" in str(ingest(runs).problems)
+
+
 SECRETS = ("alice", "gpu-node-17", "10.12.3.4", "alice@corp.example", "secret-project", "login01")
 
 

@@ -1,7 +1,10 @@
 """``harness measure`` as a user runs it: a training of three steps, its log, its run; and what goes wrong."""
 
+import re
 import subprocess
 import sys
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 import command_line
@@ -94,11 +97,24 @@ def test_torch_is_imported_only_when_called() -> None:
     assert done.stdout.strip() == "False", done.stderr
 
 
+def test_command_lines_of_tprimat(tmp_path) -> None:
+    """A model of the file, split by a strategy, thrice with a rest between."""
+    path, out = spec_file(tmp_path, job("llama", steps=3), job("qwen", steps=3)), tmp_path / "out"
+    words = ("--model", "llama", "--parallel", "minimal_communication", "--runs", "3", "--cooldown", "2")
+    assert main(["measure", str(path), *words, "--output-dir", str(out)]) == 0
+    assert [file.stem for file in out.glob("*.log")] == ["llama-minimal_communication"]
+    log = (out / "llama-minimal_communication.log").read_text()
+    stamps = [datetime.fromisoformat(text) for text in re.findall(r"\[([^]]*)\] iteration +[13]/", log)]
+    assert len(stamps) == 6
+    rests = [after - before for before, after in pairwise(stamps)][1::2]
+    assert all(rest.total_seconds() >= 2 for rest in rests)
+
+
 def test_variables_of_tprimat_stand_for_flags(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("OUTPUT_DIR", str(tmp_path / "named"))
     monkeypatch.setenv("PARALLEL", "minimal_communication")
     path = spec_file(tmp_path, job("tiny", steps=3))
-    assert main(["measure", str(path), "--runs", "2", "--cooldown", "1"]) == 0
+    assert main(["measure", str(path)]) == 0
     assert (tmp_path / "named" / "tiny-minimal_communication.log").exists()
     monkeypatch.setenv("PARALLEL", "-j4")  # GNU parallel's
     assert main(["measure", str(path), "--out", str(tmp_path / "other")]) == 0

@@ -122,12 +122,14 @@ def test_a_rank_that_was_killed_is_blamed_and_not_those_that_lost_it(tmp_path: P
     killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     taken = "raise RuntimeError('CUDA error: CUDA-capable device(s) is/are busy or unavailable')"
     memory = "class OutOfMemoryError(RuntimeError): pass\nraise OutOfMemoryError('CUDA out of memory. Tried to')"
+    lacks = "from projector.errors import Unsupported\nraise Unsupported('its kernel is missing')"
     wait = "import time; time.sleep(60)"
     for scripts, rank, word in (
         ((late, killed, wait), 1, "killed"),
         ((wait, memory), 1, "out of memory"),
         ((taken, wait), 0, "compute-mode=DEFAULT"),  # GPUs in exclusive-process mode
         ((wait,), 0, "past its time"),
+        ((lacks,), 0, "'projector.errors.Unsupported: its kernel is missing'"),
     ):
         ranks = []
         for number, script in enumerate(scripts):

@@ -201,8 +201,16 @@ def test_a_gpus_description_does_not_take_times_of_a_cpu(cpu: Device) -> None:
 
 def test_layers_that_nothing_here_has_are_refused(cpu: Device, here: Cluster) -> None:
     work = _work()
-    with pytest.raises(Unsupported, match="multi-token"):
-        measured.project(replace(work, model=replace(work.model, mtp_num_layers=1)), here, cpu)
+    with pytest.raises(Unsupported, match="parallel_residual"):
+        measured.project(replace(work, model=replace(work.model, parallel_residual=True)), here, cpu)
+
+
+def test_a_depth_of_token_prediction_takes_a_layer_and_a_head(here: Cluster) -> None:
+    work = _work(layers=3, micro=4)
+    work = replace(work, model=replace(work.model, mtp_num_layers=1))
+    made = measured.restore(_made_up(work, here), work, here)
+    forward, first, later = 1 + 4 * 10 + 2 * 3, 2 + 4 * 30 + 2 * 5, 2 + 4 * 20 + 2 * 5
+    assert made.step_seconds == pytest.approx(4 * forward + first + 3 * later + 7, rel=1e-4)  # and what joins them
 
 
 class _Tight:

@@ -114,9 +114,19 @@ def test_what_decides_most_and_was_left_open_is_told():
     assert document(*old)["left_to_framework"]["attention_dropout"] == 0.1
 
 
-def test_what_a_slow_rank_and_a_slow_link_do():
+def test_what_a_slow_rank_and_a_slow_link_do(tmp_path):
     asked = ("performance", "--config", DEEPSEEK, "--slow-rank", "3=1.5", "--slow-link", "inter=2")
     slow = document(*asked)["slow"]
     assert (slow["ranks"], slow["links"], slow["longest_rank"]) == ({"3": 1.5}, {"inter": 2.0}, 3)
     out = " ".join(told(*asked).split())
     says(out, "If slow: pipeline rank 3 × 1.5, inter links × 2", f"takes {slow['slowdown']:.3f} times as long")
+    says(out, "Which steps of the timeline move")
+    assert max(slow["by_rank"], key=lambda each: each["slow_working_seconds"])["rank"] == 3
+    waits = [each["slow_waiting_seconds"] - each["waiting_seconds"] for each in slow["by_rank"]]
+    assert min(waits) == waits[3] < 0 < max(waits)  # the others wait for it
+    said = {}
+    for name, words in (("usual", asked[:3]), ("slow", asked)):
+        told(*words, "--trace", tmp_path / name)
+        events = json.loads((tmp_path / name).read_text())["traceEvents"]
+        said[name] = max(each["ts"] + each.get("dur", 0.0) for each in events if "ts" in each) / 1e6
+    assert said["slow"] / said["usual"] == pytest.approx(slow["slowdown"], rel=0.02)

@@ -1,6 +1,7 @@
 """``projector search`` on the command line: what it shows, what it keeps, and what it refuses."""
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 import command_line
@@ -122,6 +123,22 @@ def test_an_answer_is_25_lines_with_the_verdict_first(monkeypatch) -> None:
 
 FILE = ("--config", MIXTRAL, "--gpu", "mi355x", "--gpus", "64")
 ADAPTED = tuple(shlex.split("--model llama3_8b --gpu rtx_4090 --gpus 1 --seq 2k --lora-quant-type nf4 --lora-r 16"))
+
+
+@pytest.mark.parametrize(
+    "prices", ["2", "price_by_gpu: {h100_sxm: 0.1, mi300x: 9, b200: 9}\ncurrency: USD\nsource: an offer\n"]
+)
+def test_gpus_that_no_other_beats_in_everything_are_named(prices: str, tmp_path: Path) -> None:
+    (tmp_path / "price.yaml").write_text(prices)
+    price = prices if prices == "2" else str(tmp_path / "price.yaml")
+    job = ["ask", "--model", "llama3.1_8b", "--gpu", "h100,mi300x,b200", "--gpus", "16", "--budget", "0", "--price"]
+    asked = (*job, price)
+    runs = {each["cluster"]: each["run"]["middle"] for each in document(*asked)["answers"]}
+    keys = ("days", "mwh", "cost")
+    beaten = {a for a, own in runs.items() for other in runs.values() if all(other[key] < own[key] for key in keys)}
+    front = ", ".join(name for name in runs if name not in beaten)
+    assert f"In days, MWh and cost together no other is better than {front}." in " ".join(told(*asked).split())
+    assert ("h100_sxm" in front) == (prices != "2")
 
 
 @pytest.mark.parametrize("words", [*tabled("workloads", "questions"), FILE, ADAPTED])
