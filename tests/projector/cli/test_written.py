@@ -131,7 +131,7 @@ def test_ask_and_search_write_their_best(tmp_path) -> None:
 
 def test_what_has_words_is_written_where_the_best_has_none(tmp_path) -> None:
     """NeMo's experts are split as its dense layers are; who asked for its file still has the whole answer."""
-    job = ("--model", "mixtral_8x7b", "--gpu", "h100", "--gpus", "16", "--seq", "4k", "--framework", "nemo")
+    job = ("--model", "mixtral_8x7b", "--gpu", "h100", "--gpus", "32", "--seq", "4k", "--framework", "nemo")
     done = command_line.run("projector", "ask", *job, "--budget", "0", "--write", "nemo", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "behind): no word there for the best" in " ".join(done.stdout.split())
