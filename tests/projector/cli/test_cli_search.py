@@ -36,6 +36,18 @@ def test_the_document_adds_up() -> None:
     assert sum(made["best"][0]["breakdown"].values()) == pytest.approx(made["best"][0]["step_seconds"])
 
 
+@pytest.mark.parametrize("command", ["search", "ask"])
+def test_what_takes_long_says_how_far_it_is_in_a_pipe_too(command: str, monkeypatch, capsys) -> None:
+    quick = (command, *SMALL, "--budget", "0.2s", "--json")
+    assert main([*quick]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("projector.io.progress._FIRST", 0.0)
+    assert main([*quick]) == 0
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line.startswith("0 s: ")
+    assert "combinations" in line
+
+
 def test_the_best_is_written(tmp_path) -> None:
     files = [str(tmp_path / name) for name in ("case.yaml", "megatron.yaml")]
     made = searched("--write", files[0], "--write", files[1])
