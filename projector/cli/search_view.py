@@ -147,10 +147,10 @@ def _best_table(case: Case, result: SearchResult, top: int) -> Table:
         text("configuration", lambda hit: (f"{hit.workload.gpus} GPUs, " if several else "") + words(hit.fields)),
         *expected.columns(case),
         expected.speed(case),
-        figure("against best", lambda hit: signed(hit.gain[0]) if hit is not result.best[0] else None),
-        figure("from to", lambda hit: hit.gain[1:] if any(hit.gain) else None, _percents, minor=1),
+        figure("against best", lambda hit: signed(hit.gain[0]) if hit is not result.best[0] else None, minor=3),
+        figure("from to", lambda hit: hit.gain[1:] if any(hit.gain) else None, _percents, minor=3),
         figure("to spare GiB", "projection.memory.margin_bytes", gib),
-        text("memory", "projection.memory.status", minor=1),
+        text("memory", "projection.memory.status"),
     )
     note = "against best: as measured runs let expect the ratio of the two, with its 90 % interval"
     return table_of("Best configurations", result.best[:top], columns, note)

@@ -1,10 +1,12 @@
 """``projector search`` on the command line: what it shows, what it keeps, and what it refuses."""
 
+import re
 import shlex
 from typing import Any
 
 import command_line
 import pytest
+from asked import says
 from cli_command import DEEPSEEK, MIXTRAL, document, told
 from tabled import tabled
 
@@ -216,3 +218,29 @@ def test_no_more_gpus_are_asked_for_than_a_longer_look_needs() -> None:
     ends = [each["run"]["middle"]["days"] for each in (longer, first)]
     assert ends[0] < ends[1]
     assert answered(*job, "30p", "--within", str(sum(ends) / 2))[0]["gpus"] == 8
+
+
+@pytest.mark.parametrize("gpus", ["b200", "b200,h100", "b200,mi355x,gb300,h100"])
+def test_an_answer_is_a_screen(gpus: str, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = told("ask", "--model", "qwen3_235b_a22b", "--gpu", gpus, "--gpus", "256", "--budget", "0").splitlines()
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 80
+    several = gpus.split(",")
+    for each in several if len(several) > 1 else ():
+        assert each in lines[2]
+        command = any(f"--gpu {each}" in line for line in lines)
+        assert command or each in lines[-1].partition("starts it on")[2]
+
+
+def test_a_table_keeps_interval_and_verdict_on_a_narrow_terminal(monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    made = told("search", *SMALL, *FIXED)
+    says(made, " 90 %  spare\n", " interval    GiB  memory\n", "  fits\n")
+    assert re.search(r" \d\.\d+–\d\.\d+ ", made)
+
+
+def test_gpus_that_were_chosen_are_said() -> None:
+    words = ("--model", "llama3.1_8b", "--gpu", "h100", "--budget", "0")
+    assert "chosen gpus=4 (the fewest that hold it)" in document("ask", *words)["answers"][0]["assumed"]
+    assert "gpus=" not in " ".join(document("ask", *words, "--gpus", "8")["answers"][0]["assumed"])
