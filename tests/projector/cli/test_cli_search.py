@@ -244,3 +244,13 @@ def test_gpus_that_were_chosen_are_said() -> None:
     words = ("--model", "llama3.1_8b", "--gpu", "h100", "--budget", "0")
     assert "chosen gpus=4 (the fewest that hold it)" in document("ask", *words)["answers"][0]["assumed"]
     assert "gpus=" not in " ".join(document("ask", *words, "--gpus", "8")["answers"][0]["assumed"])
+
+
+def test_nothing_is_sharded_among_one_rank() -> None:
+    """Megatron-LM's FSDP on one GPU gains 0.003 % and asks for more memory."""
+    words = ("--model", "t5_large", "--gpu", "mi325x", "--gpus", "1", "--budget", "0")
+    (answer,) = document("ask", *words)["answers"]
+    assert "FSDP" not in answer["words"]
+    assert not [word for word in answer["start"] if word.startswith("optim_")]
+    (held,) = document("ask", *words, "--data-parallel-sharding", "optim_grads_params")["answers"]
+    assert "FSDP" in held["words"]
