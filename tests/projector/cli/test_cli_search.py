@@ -248,7 +248,20 @@ def test_gpus_that_were_chosen_are_said() -> None:
 
 def test_nothing_is_sharded_among_one_rank() -> None:
     """Megatron-LM's FSDP on one GPU gains 0.003 % and asks for more memory."""
-    words = ("--model", "t5_large", "--gpu", "mi325x", "--gpus", "1", "--budget", "0")
+    words = (
+        "--model",
+        "flan_t5_large",
+        "--gpu",
+        "mi325x",
+        "--gpus",
+        "1",
+        "--seq",
+        "32k",
+        "--mbs",
+        "8",
+        "--budget",
+        "1",
+    )
     (answer,) = document("ask", *words)["answers"]
     assert "FSDP" not in answer["words"]
     assert not [word for word in answer["start"] if word.startswith("optim_")]
