@@ -67,6 +67,20 @@ def test_a_timeline_ends_with_its_step_and_keeps_its_ends() -> None:
     assert evenly(3, 5) == [0, 1, 2]
 
 
+def test_several_gpus_and_the_fewest_of_each_are_one_question() -> None:
+    question = {"model": "llama3.1_8b", "gpu": "h100,mi300x", "gpus": "min", "budget": "0"}
+    made = answers.answer("ask", question)
+    flags = [word for name, value in question.items() for word in (f"--{name}", value)]
+    told = command_line.document("projector", "ask", *flags)
+    sizes = [(each["cluster"], each["gpus"], each["words"]) for each in made["answers"]]
+    assert sizes == [(each["cluster"], each["gpus"], each["words"]) for each in told["answers"]]
+    assert [name for name, _, _ in sizes] == ["h100_sxm", "mi300x"]
+    asked = {each["name"]: each for each in openapi()["paths"]["/v1/ask"]["get"]["parameters"]}
+    assert not asked["gpu"]["schema"].keys() & {"enum"}
+    for command, gpu in (("ask", "h100,nothing"), ("ask", ",".join(["h100"] * 9)), ("view", "h100,mi300x")):
+        assert computed(command, {**question, "gpu": gpu}).document["errors"][0]["key"] == "gpu"
+
+
 @pytest.mark.parametrize(("change", "key"), tabled("refusals", "questions"))
 def test_what_is_no_question_is_refused_by_its_name(change: dict[str, str], key: str) -> None:
     told = computed("performance", {**QUESTION, **change})
