@@ -3,6 +3,7 @@
 import builtins
 import json
 import os
+import re
 import shlex
 import sys
 import threading
@@ -191,7 +192,20 @@ def test_the_page_shows_everything_at_every_width(chromium: Any, address: str, w
     assert page.locator("#timeline rect").count() > 20
     assert page.locator("#roofline circle").count() > 5
     assert page.locator("#layouts tbody tr").count() > 2
+    speed, _, room = page.locator("#layouts tbody tr").first.locator("td.n").all_inner_texts()
+    assert re.fullmatch(r"[\d.]+\s+[\d.]+–[\d.]+", speed)
+    assert room.split()[-1] == "fits"
     assert "--tp 2" in page.locator("#shell").inner_text()
+    page.close()
+
+
+@pytest.mark.slow
+def test_an_impossible_run_shows_what_is_missing_and_no_throughput(chromium: Any, address: str) -> None:
+    page = opened(chromium, f"{address}/?{urlencode({**QUESTION, 'model': 'llama3_70b', 'micro_batch_size': 4})}")
+    assert page.locator("#verdict").inner_text().startswith("Does not fit: ")
+    tiles = page.locator("#tiles").inner_text()
+    assert "too much" in tiles.split("if it fitted")[0]
+    assert "tokens/s" not in tiles
     page.close()
 
 
@@ -220,7 +234,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SKILL = ROOT / "examples" / "agents" / "SKILL.md"
 LLAMA = {"model": "llama3.1_8b", "gpu": "h100_sxm", "gpus": 16}
 CALLS: dict[str, dict[str, Any]] = {
-    "ask": {**LLAMA, "recipe": {"budget": 0}},
+    "ask": {"model": "llama3.1_8b", "gpu": "h100,mi300x", "gpus": "min", "recipe": {"budget": 0}},
     "performance": {**LLAMA, "recipe": {"tp": 2, "global_batch_size": 64, "tp_comm_overlap": False}},
     "memory": {**LLAMA, "recipe": {"tp": 2}},
     "search": {**LLAMA, "budget": 0.1, "recipe": {"seq_length": 4096}},
@@ -266,7 +280,8 @@ def test_a_client_calls_every_tool() -> None:
     assert json.loads(found["ask"])["answers"][0]["fits"] is True
     assert json.loads(found["memory"])["memory"]["ranks"]
     assert json.loads(found["search"])["best"]
-    assert json.loads(found["score"])["runs"][0]["verdict"] == "slow"
+    scored = command_line.document("harness", "score", CALLS["score"]["log"])
+    assert json.loads(found["score"])["runs"][0]["verdict"] == scored["runs"][0]["verdict"]
     assert "h100_sxm" in found["names"]
     assert all(expected in refused[name] for name, _, expected in REFUSED)
 
