@@ -124,7 +124,7 @@ def sweep(**words: Any) -> Sweep:
     except InputError as error:
         batch = "recipe.global_batch_size"  # derived from model and GPUs: no mistake of its own without these
         remaining = [
-            each for each in error.problems if each.key != batch or None not in (content["gpus"], content.get("model"))
+            each for each in error.problems if each.key != batch or each.found != "nothing" or len(error.problems) == 1
         ]
         raise InputError(replace(each, key="gpu") if each.key == "system" else each for each in remaining) from None
 
