@@ -48,7 +48,7 @@ def command(options: argparse.Namespace) -> None:
     frame = frame[frame["key"].isin({grid.key_of(point) for point in points.points()})] if before else frame
     best = _with_whole_runs(study.best(frame, points, Knowledge(runs=user_runs.runs)), points, options.price)
     page = _page(frame, best, new, options.out, [])
-    title = f"Sweep: {Path(options.file).stem if options.file else options.model}"
+    title = f"Sweep: {Path(options.file).stem if options.file else options.grid_model}"
     files = pictures(options, title, page, lambda: plots.figures(frame, best, points.tokens))
     as_json.tell(
         options.json,
@@ -64,10 +64,10 @@ def _grid(options: argparse.Namespace) -> Grid:
     from projector.io.files import read_yaml
     from projector.search.sweep import grid
 
-    given = {name: text for name in ("model", "gpu", "gpus") if (text := getattr(options, name))}
+    given = {name: text for name in ("model", "gpu", "gpus") if (text := getattr(options, f"grid_{name}"))}
     words = {name: [literal(each.strip()) for each in text.split(",")] for name, text in given.items()}
     fields = {}
-    for text in options.set:
+    for text in options.grid_set:
         name, _, listed = text.partition("=")
         fields[name.strip()] = [literal(each.strip()) for each in listed.split(",")]
     if not (options.file or words):
