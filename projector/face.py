@@ -111,7 +111,12 @@ def sweep(**words: Any) -> Sweep:
         raise InputError([_blamed_on_argument(problem, "sweep") for problem in problems])
     recipe |= {name: literal(str(value)) for name, (_, value) in switches.stated.items()}
     recipe = {"micro_batch_size": 1, "seq_length": int(SEQ_LENGTH)} | recipe
-    if "global_batch_size" not in recipe and content.get("model") and content["gpus"]:
+    sizes = (*_several(recipe["seq_length"]), *_several(content["gpus"]))
+    if (
+        "global_batch_size" not in recipe
+        and content.get("model")
+        and all(type(each) is int and each > 0 for each in sizes)
+    ):
         recipe["global_batch_size"] = _samples(content, recipe["seq_length"])
     content = {name: _as_list(value) for name, value in content.items()}
     try:
@@ -119,7 +124,7 @@ def sweep(**words: Any) -> Sweep:
     except InputError as error:
         batch = "recipe.global_batch_size"  # derived from model and GPUs: no mistake of its own without these
         remaining = [
-            each for each in error.problems if each.key != batch or None not in (content["gpus"], content.get("model"))
+            each for each in error.problems if each.key != batch or each.found != "nothing" or len(error.problems) == 1
         ]
         raise InputError(replace(each, key="gpu") if each.key == "system" else each for each in remaining) from None
 

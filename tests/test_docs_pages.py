@@ -195,3 +195,13 @@ def test_the_site_builds_strictly_and_loads_nothing(tmp_path) -> None:
     assert wrong_links(tmp_path / "site") == []
     assert (tmp_path / "site" / "models" / "gemm.html").is_file()
     assert ROOT not in (tmp_path / "site").parents
+
+
+def test_logs_and_traces_that_commands_name_can_be_pasted() -> None:
+    """They are in the checkout, but for those of the reader's own node."""
+    for page in (ROOT / "README.md", *pages()):
+        if page.name == "eight-gpus.md":
+            continue
+        for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+            named = re.findall(r"(?<!\S)[\w/.*-]+\.(?:log|gz)(?!\S)", block)
+            assert [file for file in named if not list(ROOT.glob(file))] == [], page.name

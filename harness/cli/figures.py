@@ -100,7 +100,8 @@ def _write(folder: Path, report: Report, saved: files.Saved, jobs: int, judged: 
     switched, pairs = view_switches.build(evaluation, main)
     gains = Picture("switches", "Gains of single switches: projected over measured", partial(view_switches.plot, pairs))
     plots = [picture for name in names for picture in publish.main_plots(evaluation, name)]
-    every = [*plots, gains, *publish.post_plots(evaluation)]
+    articles = [each for each in publish.post_plots(evaluation) if not each.dark and each.stem != "post-hero"]
+    every = [*plots, gains, *articles]
     drawn = pictures.written(folder, every, evaluation.once, jobs, _DOTS_PER_INCH)
     linked, beside = ({p.caption: p.file("png") for p in drawn if p in shown} for shown in (plots, [gains]))
     # without the facts that differ from one machine and commit to the next

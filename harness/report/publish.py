@@ -104,7 +104,8 @@ def write_reports(folder: Path, report: Report, saved: files.Saved, formats: Col
 def article(report: Report, saved: files.Saved, plots: Iterable[Picture]) -> str:
     """Returns the text of ``post.md`` with the light pictures."""
     known = {p.stem: p.file(p.kinds[0]) for p in plots if not p.dark}
-    shown = {name: known[f"post-{name}"] for name in PLOTS if f"post-{name}" in known}
+    known.setdefault("post-hero", known.get(f"{main(saved.evaluation)}-measured", ""))  # which is the same picture
+    shown = {name: known[f"post-{name}"] for name in PLOTS if known.get(f"post-{name}")}
     return post.render(saved.evaluation, report.title, report.gate, saved.provenance, shown)
 
 

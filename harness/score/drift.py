@@ -149,6 +149,7 @@ def paired(moved: Sequence[Moved], source: Callable[[str], str]) -> Paired | Non
     )
 
 
+_ROUNDED = 1e-5  # of a figure that a file keeps with six digits
 _KEY = ["predictor", "run_id"]
 _FIGURES = ((THROUGHPUT, "error", "measured_tgs"), (MEMORY, "memory_error", "measured_memory_gib"))
 
@@ -164,7 +165,9 @@ def _moves(was: pd.DataFrame, now: pd.DataFrame, metric: str, error: str, measur
                 before=before,
                 after=after,
                 metric=metric,
-                remeasured=once != again and not (math.isnan(once) and math.isnan(again)),
+                remeasured=not (
+                    math.isclose(once, again, rel_tol=_ROUNDED) or (math.isnan(once) and math.isnan(again))
+                ),
             )
 
 

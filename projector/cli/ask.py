@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from copy import copy
+from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING
 
@@ -133,6 +134,8 @@ def answered(options: argparse.Namespace) -> Answer:
                         raise InputError([missed])
                     continue
             if result.best and (result.best[0].projection.memory.order == 0 or gpus == counts[-1]):
+                if not stated and not options.within:
+                    case = replace(case, assumed=(f"chosen gpus={gpus} (the fewest that hold it)", *case.assumed))
                 return _with_whole_run(case, searched(case, options, **options.budget) if quick else result, options)
         return Answer(case=case, refused=unfit(result, case.cluster, 0.0, case.settings))
 

@@ -14,19 +14,18 @@ from projector.cli.search_view import exactness, too_close, why_nothing_fits
 from projector.cli.search_view import one as configuration
 from projector.cli.tables import tabled
 from projector.hardware.yaml_file import WHAT_IF
-from projector.io.table import Line, Table, factor, gib, percent, text, values
-from projector.search.words import words
+from projector.io.table import Cell, Column, Line, Table, gib, percent, values
+from projector.io.terminal import plain
+from projector.search.words import brief, words
+
+_LINES, _WIDTH = 25, 80  # of an answer
 
 
 def as_page(answers: Sequence[Answer], options: argparse.Namespace) -> Iterator[Line | Table]:
-    """Yields the answer for one GPU in at most 25 lines of 80 characters, for several side by side as a table."""
+    """Yields the answer in at most 25 lines of 80 characters: for one GPU in sentences, for several as a table and as many
+    of the commands as have room."""
     if len(answers) > 1:
-        yield _side_by_side(answers)
-        fitting = [each for each in answers if each.found]
-        for each in fitting:
-            yield Line("")
-            yield Line(f"{each.case.cluster.gpu.name}: {words(each.best.fields)}", "bold")
-            yield from map(Line, wrapped(each.command))
+        yield from _side_by_side(answers)
         return
     (answer,) = answers
     case = answer.case
@@ -66,13 +65,28 @@ def _whole_run(answer: Answer, options: argparse.Namespace) -> str:
     return f"{tokens(plan.tokens)} tokens{rule} take {lasting(plan)}, {spent}"
 
 
-def _side_by_side(answers: Sequence[Answer]) -> Table:
+def _side_by_side(answers: Sequence[Answer]) -> Iterator[Line | Table]:
     work, cells = answers[0].case.workload, [_cells(each) for each in answers]
     names = [each.case.cluster.gpu.name for each in answers]
     titles = dict.fromkeys(title for of_gpu in cells for title in of_gpu)
-    gpus = [text(name, of_gpu.get) for name, of_gpu in zip(names, cells, strict=True)]
+    gpus = [_of_gpu(name, of_gpu) for name, of_gpu in zip(names, cells, strict=True)]
     subject = values(work, "model=model.name length=recipe.seq_length framework")
-    return tabled("side_by_side", titles, gpus=gpus, front=_front(answers), **subject)
+    table = tabled("side_by_side", titles, gpus=gpus, front=_front(answers), **subject)
+    yield table
+    room, left = _LINES - sum(1 for _ in plain([table], _WIDTH)), []
+    for name, answer in zip(names, answers, strict=True):
+        lines = wrapped(answer.command) if answer.found else []
+        room -= len(lines)
+        if room > 0:
+            yield from map(Line, lines)
+        elif lines:
+            left.append(name)
+    if left:
+        yield Line(f"What starts it on {', '.join(left)}: --gpu with that name alone, or --json", "dim")
+
+
+def _of_gpu(name: str, cells: dict[str, str]) -> Cell:
+    return Cell(Column(name, numeric=False, least=13), cells.get)  # its longest word is an interval
 
 
 def _front(answers: Sequence[Answer]) -> str:
@@ -96,16 +110,16 @@ def _cells(answer: Answer) -> dict[str, str]:
     projection = answer.best.projection
     step = expected.expectation(answer.case, projection)
     tokens_per_step = projection.tgs * projection.step_seconds
+    low, high = (f"{tokens_per_step / each:,.0f}" for each in (step.high, step.low))
     cells = {
         "GPUs": f"{projection.resolved.workload.gpus:,}",
         "memory": projection.memory.status,
         "GiB to spare": f"{projection.memory.margin_bytes / 2**30:.1f}",
+        "layout": brief(answer.best.fields),
         "step s": f"{step.middle:.3f}",
         "tokens/s/GPU": f"{tokens_per_step / step.middle:,.0f}",
-        "90 % from": f"{tokens_per_step / step.high:,.0f}",
-        "to": f"{tokens_per_step / step.low:,.0f}",
+        "90 %": f"{low}–{high}",
         "MFU": percent(projection.mfu * projection.step_seconds / step.middle),
-        "uncertain by": factor(step.half_width),
     }
     if answer.plan:
         run = answer.plan.forecast.middle

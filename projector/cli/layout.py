@@ -11,8 +11,10 @@ from projector.plan.usual import BUDGET
 
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
-    from projector.search.found import SearchResult
+    from projector.search.found import Limits, SearchResult
+    from projector.search.nodes import Counts
     from projector.search.objective import Objective
+    from projector.search.space import Space
 
 #: Who says one of these has a layout in mind.
 _LAYOUT = frozenset(("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "data_parallel_sharding"))
@@ -62,19 +64,37 @@ def searched(
 ) -> SearchResult:
     """Returns the best layouts of ``case``, whose flags hold their fields, within the ``limits`` of a search; explained
     where an ``objective`` is stated."""
-    from projector.search.found import Limits, search
+    from projector.search.found import Limits
     from projector.search.objective import Objective
     from projector.search.space import space
 
-    return search(
+    explained = {"explained": objective is not None}
+    within = Limits(top=top, jobs=jobs(options), **limits)
+    return watched(
+        case,
         space(case.workload, case.cluster, only=held(case, options)),
-        case.cluster,
         objective or Objective(),
-        Limits(top=top, jobs=jobs(options), **limits),
-        settings=case.settings,
-        explained=objective is not None,
-        knowledge=case.known,
+        within,
+        **explained,
     )
+
+
+def watched(case: Case, space: Space, objective: Objective, limits: Limits, **words: bool) -> SearchResult:
+    """Returns what a search of ``space`` finds, and shows on stderr how far it is. ``words``: see
+    :func:`projector.search.found.search`."""
+    from projector.io.progress import progress
+    from projector.search.found import search
+
+    with progress(f"searching {space.points:,} combinations") as show_progress:
+
+        def told(counts: Counts, best: float | None) -> None:
+            text = f"{space.points:,} combinations, {counts.enumerated:,} valid, {counts.projected:,} projected"
+            show_progress(words=text if best is None else f"{text}, best {objective.told(best)}")
+
+        settings = case.settings
+        return search(
+            space, case.cluster, objective, limits, settings=settings, told=told, knowledge=case.known, **words
+        )
 
 
 def sizes(case: Case, most: int | None = None) -> list[int]:

@@ -13,17 +13,20 @@ from projector.intake.shell.unknown import Unknowns
 from projector.intake.spelling import normal
 from projector.intake.tables import table
 from projector.intake.values import Reader, literal
+from projector.workload.field_facts import about_of
 from projector.workload.fields import field_of
+from projector.workload.recipe import Recipe
 
 
 def take(parsed: argparse.Namespace, rest: Sequence[str]) -> list[str]:
-    """Returns ``rest`` less the switches that decide a field, which go to ``parsed.stated``, and less those of Primus'
-    launcher that no step feels, which go to ``parsed.neutral``. Raises :class:`InputError` where switches contradict
-    each other or another flag, or have a value that they cannot have."""
+    """Returns ``rest`` less the switches that decide a field, which go to ``parsed.stated``, and less those that say what
+    others mean already and those of Primus' launcher that no step feels, which go to ``parsed.neutral``. Raises
+    :class:`InputError` where switches contradict each other or another flag, or have a value that they cannot have."""
     stated: dict[str, tuple[str, str]] = dict(parsed.stated)
     stated_values = {key: literal(text) for key, (_, text) in stated.items()}
     options = _options(rest)
     all_args = _read(rest)
+    together = recipe_fields(Reader(all_args), None)
     left, problems = [], []
     for words in options:
         name = words[0].partition("=")[0]
@@ -35,6 +38,9 @@ def take(parsed: argparse.Namespace, rest: Sequence[str]) -> list[str]:
         args = _read(words)
         keys = {*_decided({}, args), *_decided({name: all_args[name] for name in all_args if name not in args}, args)}
         flag = words[0].partition("=")[0]
+        if not keys and any(together.get(key) == value for key, value in _named(args)):
+            parsed.neutral += (f"{flag} (others say the same)",)
+            continue
         for key in sorted(keys):
             reader = Reader({**{name: value for name, value in stated_values.items() if name != key}, **all_args})
             value = recipe_fields(reader, None).get(key)
@@ -67,6 +73,12 @@ def _decided(others: Mapping[str, object], own: Mapping[str, object]) -> tuple[s
     """Returns the fields that the switches ``own`` decide beside ``others``."""
     decided, without = (recipe_fields(Reader(args), None) for args in ({**others, **own}, others))
     return tuple(key for key in decided if decided[key] != without.get(key) and field_of(key) is not None)
+
+
+def _named(args: Mapping[str, object]) -> list[tuple[str, object]]:
+    """Returns each of ``args`` by the fields that it may decide."""
+    about = about_of(Recipe)
+    return [(key, value) for name, value in args.items() for key, each in about.items() if name in each.derived_from]
 
 
 def _read(words: Sequence[str]) -> Mapping[str, object]:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from projector.cli import runs, start_files
-from projector.cli.layout import BUDGET_FLAGS, jobs, sizes
+from projector.cli.layout import BUDGET_FLAGS, jobs, sizes, watched
 from projector.cli.parser import wrapped
 from projector.errors import InputError, Problem, raise_all
 from projector.search.page import add_pictures, pictures
@@ -16,7 +16,6 @@ from projector.search.page import add_pictures, pictures
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
     from projector.hardware.types import Gpu
-    from projector.search.found import Limits, SearchResult
     from projector.search.objective import Objective
     from projector.search.space import Space
 
@@ -46,7 +45,7 @@ def command(options: argparse.Namespace) -> None:
             counts = [(size,) for size in sizes(case, options.max_gpus) if size >= fewest] or counts
         for gpus in counts:
             try:
-                result = _search(case, options, _space(case, options, gpus), limits)
+                result = watched(case, _space(case, options, gpus), _objective(case, options), limits)
             except InputError:  # no rule lets a layout through
                 if gpus == counts[-1]:
                     raise
@@ -131,20 +130,6 @@ def _typed_values(texts: list[str], flag: str, problems: list[Problem], gpu: Gpu
             continue
         values_of[field.key] = tuple(tuple(value) if isinstance(value, list) else value for value in values)
     return values_of
-
-
-def _search(case: Case, options: argparse.Namespace, space: Space, limits: Limits) -> SearchResult:
-    from projector.io.progress import progress
-    from projector.search.found import search
-
-    objective = _objective(case, options)
-    with progress(f"searching {space.points:,} combinations") as show_progress:
-
-        def report(counts: Any, best: float | None) -> None:
-            words = f"{space.points:,} combinations, {counts.enumerated:,} valid, {counts.projected:,} projected"
-            show_progress(words=words if best is None else f"{words}, best {objective.told(best)}")
-
-        return search(space, case.cluster, objective, limits, settings=case.settings, told=report, knowledge=case.known)
 
 
 def _objective(case: Case, options: argparse.Namespace) -> Objective:

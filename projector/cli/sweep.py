@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from projector.cli import as_json, runs
+from projector.errors import InputError, Problem
+from projector.intake.values import literal
 from projector.search.page import add_pictures, pictures
+from projector.workload.fields import field_of
 
 if TYPE_CHECKING:
     from projector.io.table import Line, Table
@@ -29,7 +33,7 @@ def command(options: argparse.Namespace) -> None:
     from projector.io.progress import progress
     from projector.search.sweep import grid, plots, run, store, study
 
-    points = grid.read(Path(options.file))
+    points = _grid(options)
     runs.prepare(options)
     user_runs = runs.read_own(options)
     workers = (os.cpu_count() or 1) if options.all_cores else options.workers
@@ -44,13 +48,53 @@ def command(options: argparse.Namespace) -> None:
     frame = frame[frame["key"].isin({grid.key_of(point) for point in points.points()})] if before else frame
     best = _with_whole_runs(study.best(frame, points, Knowledge(runs=user_runs.runs)), points, options.price)
     page = _page(frame, best, new, options.out, [])
-    title = f"Sweep: {Path(options.file).stem}"
+    title = f"Sweep: {Path(options.file).stem if options.file else options.grid_model}"
     files = pictures(options, title, page, lambda: plots.figures(frame, best, points.tokens))
     as_json.tell(
         options.json,
         lambda: {**_document(frame, best, new, options.out, files), **runs.as_values(user_runs)},
         lambda: (*_page(frame, best, new, options.out, files), *runs.lines(user_runs)),
     )
+
+
+def _grid(options: argparse.Namespace) -> Grid:
+    """Returns the grid of the file with what flags put in its place, or that of the flags alone. Raises
+    :class:`InputError` for what is wrong with either."""
+    from projector import face
+    from projector.io.files import read_yaml
+    from projector.search.sweep import grid
+
+    given = {name: text for name in ("model", "gpu", "gpus") if (text := getattr(options, f"grid_{name}"))}
+    words = {name: [literal(each.strip()) for each in text.split(",")] for name, text in given.items()}
+    fields = {}
+    for text in options.grid_set:
+        name, _, listed = text.partition("=")
+        fields[name.strip()] = [literal(each.strip()) for each in listed.split(",")]
+    if not (options.file or words):
+        raise InputError([Problem("FILE", "", "nothing", "a grid, or --model, --gpu and --gpus")])
+    if not options.file:
+        single = {name: values if len(values) > 1 else values[0] for name, values in fields.items()}
+        try:
+            return face.sweep(**words, **single).grid
+        except InputError as error:
+            flags = ("model", "gpu", "gpus")
+            raise InputError(
+                replace(
+                    each,
+                    where=f"--{each.key}" if each.key in flags else "--set",
+                    key="" if each.key in flags else each.key,
+                )
+                for each in error.problems
+            ) from None
+    path = Path(options.file)
+    content = read_yaml(path)
+    if (words or fields) and isinstance(content, dict):
+        systems = ("system", "gpu", "cluster") if "gpu" in words else ()
+        content = {name: value for name, value in content.items() if name not in systems} | words
+        recipe = content.get("recipe") or {}
+        named = {known.key if (known := field_of(name)) else name: values for name, values in fields.items()}
+        content["recipe"] = recipe | named if isinstance(recipe, dict) else recipe
+    return grid.parsed(content, options.file, path)
 
 
 def _with_whole_runs(best: Frame, points: Grid, price: Price | None) -> Frame:

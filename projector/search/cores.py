@@ -1,7 +1,7 @@
 """Runs work on several cores, in processes that know all that this one knows when they begin.
 
-A process is forked, so that it starts in milliseconds with everything that is in memory, and sends its result in one
-message. Where processes cannot be forked, or one is lost, the work is done in this process.
+A process is forked, so that it starts in milliseconds with everything that is in memory, and sends how far it is and its
+result. Where processes cannot be forked, or one is lost, the work is done in this process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from projector.dataclass import dataclass
 
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 _T = TypeVar("_T")
+#: What is done in a process; it may tell on its way how far it is.
+Work = Callable[[Callable[[Any], None]], _T]
+_NEWS = 0.3  # seconds between two messages of a process on its way
+
+
+def _nothing(number: int, news: Any) -> None: ...
 
 
 def usable_cores() -> int:
@@ -40,17 +47,19 @@ class Clock:
         """Returns the CPU seconds since the clock was made."""
         return time.process_time() + self._ahead
 
-    def beside(self, works: Sequence[Callable[[], _T]], jobs: int) -> list[_T]:
-        """Returns what each of ``works`` returns, and runs ``jobs`` of them at once. Raises what one of them raises."""
+    def beside(self, works: Sequence[Work[_T]], jobs: int, told: Callable[[int, Any], None] = _nothing) -> list[_T]:
+        """Returns what each of ``works`` returns, and runs ``jobs`` of them at once. ``told``: gets the number of a work
+        and what it tells on its way. Raises what one of them raises."""
         if jobs < 2 or len(works) < 2:
-            return [work() for work in works]
+            return [work(partial(told, number)) for number, work in enumerate(works)]
         results: list[_T] = []
         for first in range(0, len(works), jobs):
-            results += self._forked(works[first : first + jobs])
+            results += self._forked(works[first : first + jobs], lambda i, news, first=first: told(first + i, news))  # type: ignore[misc]
         return results
 
-    def _forked(self, works: Sequence[Callable[[], _T]]) -> list[_T]:
+    def _forked(self, works: Sequence[Work[_T]], told: Callable[[int, Any], None]) -> list[_T]:
         from multiprocessing import get_context
+        from multiprocessing.connection import wait
 
         fork, began = get_context("fork"), self.now()
         pipes = [fork.Pipe(duplex=False) for _ in works]
@@ -61,31 +70,45 @@ class Clock:
         for process, (_, sender) in zip(processes, pipes, strict=True):
             process.start()
             sender.close()
-        results: list[_T] = []
+        working = {receiver: number for number, (receiver, _) in enumerate(pipes)}
+        results: dict[int, _T] = {}
         cpu_seconds = []
         try:
-            for work, (receiver, _) in zip(works, pipes, strict=True):
-                try:
-                    value, error, seconds = receiver.recv()
-                except EOFError:
-                    value, error, seconds = work(), None, 0.0
-                if error is not None:
-                    raise error
-                results.append(value)
-                cpu_seconds.append(seconds)
+            while working:
+                ready = wait(list(working))
+                for receiver, number in [each for each in working.items() if each[0] in ready]:
+                    try:
+                        news, end = receiver.recv()
+                    except EOFError:
+                        news, end = None, (works[number](partial(told, number)), None, 0.0)
+                    if end is None:
+                        told(number, news)
+                        continue
+                    results[number], error, seconds = end
+                    if error is not None:
+                        raise error
+                    cpu_seconds.append(seconds)
+                    del working[receiver]
         finally:
             for process in processes:
                 process.kill()
                 process.join()
         self._ahead += max(cpu_seconds)
         self.others += sum(cpu_seconds) - max(cpu_seconds)
-        return results
+        return [results[number] for number in range(len(works))]
 
-    def _send(self, work: Callable[[], _T], began: float, sender: Connection) -> None:
+    def _send(self, work: Work[_T], began: float, sender: Connection) -> None:
         self._ahead, self.others = began - time.process_time(), 0.0
-        value, failure = None, None
+        value, failure, due = None, None, 0.0
+
+        def tell(news: Any) -> None:
+            nonlocal due
+            if (now := time.monotonic()) >= due:
+                due = now + _NEWS
+                sender.send((news, None))
+
         try:
-            value = work()
+            value = work(tell)
         except Exception as error:  # raised in the process that waits for the result
             failure = error
-        sender.send((value, failure, self.now() - began + self.others))
+        sender.send((None, (value, failure, self.now() - began + self.others)))

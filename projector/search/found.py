@@ -216,11 +216,21 @@ class _Searcher:
         if len(pieces) == 1:
             solver.run()
             return solver
-        works = [self._solver(piece, seeds, progress=lambda *_: None).outcome for piece in pieces]
-        solver.join(self.clock.beside(works, self.jobs))
+        works = [partial(self._outcome, piece, seeds) for piece in pieces]
+        latest: dict[int, tuple[Counts, float | None]] = {}
+
+        def told(number: int, news: tuple[Counts, float | None]) -> None:
+            latest[number] = news
+            best = min((value for _, value in latest.values() if value is not None), default=None)
+            self.progress(sum((counts for counts, _ in latest.values()), Counts()), best)
+
+        solver.join(self.clock.beside(works, self.jobs, told))
         solver.counts.points = part.points
         self.progress(solver.counts, min((hit.value for hit in solver.hits), default=None))
         return solver
+
+    def _outcome(self, piece: Space, seeds: Sequence[Candidate], tell: Callable[[Any], None]) -> SearchState:
+        return self._solver(piece, seeds, progress=lambda *news: tell(news)).outcome()
 
     def _solver(self, part: Space, seeds: Sequence[Candidate], **other: Any) -> BranchAndBound:
         """Returns a search of ``part`` that has not begun. ``other``: arguments that replace those of the whole search."""

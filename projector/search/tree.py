@@ -23,6 +23,7 @@ from projector.search.axes import Option
 from projector.search.nodes import LAYOUT
 from projector.search.space import Space, with_fields
 from projector.settle import arguments, launch
+from projector.settle.capable import OFFLOADS
 from projector.workload.workload import Workload
 
 _Bools = NDArray[np.bool_]
@@ -76,6 +77,7 @@ class Tree:
         self._pipes: dict[Hashable, tuple[int, ...]] = {}
         self._switches: dict[Hashable, tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = {}
         self._step_options: dict[Hashable, tuple[int, ...]] = {}
+        self._plain = any(option.get("data_parallel_sharding") == "no_shard" for option in space.layer_options)
         self._ineffective: list[frozenset[str]] = []  # for each valid shape
 
     def fields(self, shape: int, pipe: int, layer: int, step: int) -> dict[str, Any]:
@@ -85,11 +87,17 @@ class Tree:
         piped = space.pipelines(sizes["pp"])[pipe]
         fields = {**sizes, **piped, **space.layer_options[layer], **space.step_options[step]}
         ineffective = self._ineffective[shape]
-        if fields.get("use_precision_aware_optimizer", space.base.recipe.use_precision_aware_optimizer) or str(
-            fields.get("data_parallel_sharding")
-        ).startswith("optim_"):  # such an optimizer asks for sharding; FSDP runs otherwise even on one rank
+        precise = fields.get("use_precision_aware_optimizer", space.base.recipe.use_precision_aware_optimizer)
+        if precise or self._meant_alone(fields):  # such an optimizer asks for sharding
             ineffective -= {"data_parallel_sharding"}
         return {name: value for name, value in fields.items() if name not in ineffective} if ineffective else fields
+
+    def _meant_alone(self, fields: Option) -> bool:
+        """Returns whether FSDP, which runs otherwise even on one rank, may be meant there: what leaves the device goes by
+        it, or no option is without it."""
+        if not str(fields.get("data_parallel_sharding")).startswith("optim_"):
+            return False
+        return not self._plain or any(fields.get(name, getattr(self.space.base.recipe, name)) for name in OFFLOADS)
 
     def branches(self) -> Iterator[Branch]:
         """Yields every valid shape and pipeline that has a valid configuration."""

@@ -37,6 +37,7 @@ NUMBERS: Mapping[str, tuple[float, float, tuple[str, ...]]] = {
     "price": (0.001, 1000, ("ask",)),
     "top": (1, 50, ("search",)),
 }
+_SIDE_BY_SIDE = 8  # GPUs that one answer compares
 _ACTIONS = 6000  # actions of a timeline above which ranks are left out
 _HARDWARE = ("gpu.", "cluster.")
 
@@ -59,10 +60,15 @@ def words(command: str, query: Mapping[str, str]) -> list[str]:
     for name, value in query.items():
         known = field_of(name)
         if (names := names_of(name)) is not None:
-            word = value if value in names else _name_in_catalogue(name, value)
-            if word not in names:
-                problems.append(Problem("", name, value, nearest(value, names)))
-            argv += [f"--{name}", str(word)]
+            several = value.split(",") if (command, name) == ("ask", "gpu") else [value]
+            found = [each if each in names else _name_in_catalogue(name, each) for each in several]
+            wrong = [each for each, word in zip(several, found, strict=True) if word not in names]
+            problems += [Problem("", name, each, nearest(each, names)) for each in wrong]
+            if len(several) > _SIDE_BY_SIDE:
+                problems.append(Problem("", name, value, f"at most {_SIDE_BY_SIDE} GPUs"))
+            argv += [f"--{name}", ",".join(map(str, found))]
+        elif (command, name, value) == ("ask", "gpus", "min"):
+            argv += ["--gpus", "min"]
         elif name in NUMBERS and command in NUMBERS[name][2]:
             low, high, _ = NUMBERS[name]
             number = literal(value)

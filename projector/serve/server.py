@@ -128,10 +128,15 @@ def openapi() -> Mapping[str, Any]:
     recipe = [_parameter(each["name"], each["help"], each["choices"]) for each in answers.known()["fields"]]
     what_if = "a what-if, as are all keys gpu.… and cluster.… of files of hardware"
     recipe.append(_parameter("gpu.hbm_bytes_per_s", what_if))
+    # of one question alone: several GPUs, and as few of them as hold the model
+    asked = {"gpu": _parameter("gpu", "its usual cluster; several with commas, side by side")}
+    asked["gpus"] = _parameter("gpus", "a number, or min: the fewest on which it fits")
     paths: dict[str, Any] = {"/v1/catalogue": {"get": {"summary": "names and fields", "responses": _REPLIES}}}
     for name, about in COMMANDS.items():
         extra = [each for _, each, commands in numbers if name in commands]
         parameters = [*named, *extra, *recipe]
+        if name == "ask":
+            parameters = [asked.get(each["name"], each) for each in parameters]
         paths[f"/v1/{name}"] = {"get": {"summary": about, "parameters": parameters, "responses": _REPLIES}}
     return {"openapi": "3.1.0", "info": {"title": "projector", "version": __version__}, "paths": paths}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from projector.errors import InputError, Problem
 from projector.serve.answers import COMMANDS
@@ -53,6 +53,11 @@ def server(seconds: float) -> Any:
 
         return told
 
+    def ask(
+        model: str, gpu: str, gpus: int | Literal["min"] | None = None, recipe: dict[str, Word] | None = None
+    ) -> dict[str, Any]:
+        return document("ask", recipe, model=model, gpu=gpu, gpus=gpus)
+
     def search(
         model: str, gpu: str, gpus: int, budget: float = 3.0, top: int = 5, recipe: dict[str, Word] | None = None
     ) -> dict[str, Any]:
@@ -72,8 +77,9 @@ def server(seconds: float) -> Any:
         made.fn_metadata.arg_model, made.parameters = strict, strict.model_json_schema(by_alias=True)
         return made
 
-    functions = {**{name: question(name) for name in ("ask", "performance", "memory")}, "search": search}
-    made = [tool(name, function, f"{COMMANDS[name]}. {_RECIPE}") for name, function in functions.items()]
+    functions = {"ask": ask, **{name: question(name) for name in ("performance", "memory")}, "search": search}
+    more = {"ask": " gpu: several with commas, side by side; gpus: min for the fewest on which it fits."}
+    made = [tool(name, of, f"{COMMANDS[name]}.{more.get(name, '')} {_RECIPE}") for name, of in functions.items()]
     return MCPServer("projector", tools=[*made, *(tool(each.__name__, each, each.__doc__) for each in (score, names))])
 
 

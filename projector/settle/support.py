@@ -71,7 +71,7 @@ def supported(model: Model, cluster: Cluster, framework: str, date: str = "") ->
 def _precisions(gpu: Gpu) -> Iterator[Answer]:
     able, source = precisions(gpu), "; ".join(gpu.sources[:1])
     for name in PRECISIONS:
-        how = f"{gpu.peak[name] / 1e12:,.0f} TFLOP/s dense" if name in gpu.peak else f"not of {gpu.arch}'s matrix units"
+        how = f"{gpu.peak[name] / 1e12:,.0f} TFLOP/s dense" if name in gpu.peak else "no dense rate of it is stated"
         yield Answer(topic="precision", name=name, runs=name in able, how=how, source=source)
 
 
@@ -97,7 +97,7 @@ def _attention(resolved: Resolved, gpu: Gpu) -> Iterator[Answer]:
     yield from seen.values()
     runnable = known(gpu.arch, ATTENTION)
     for name in ("fa2", "fa3", "fa4", "fused"):
-        runs, how = None if runnable is None else name in runnable, f"kernels for {gpu.arch}"
+        runs, how = None if runnable is None else name in runnable, "kernels for this GPU"
         how = how if runs else f"no {how}" if runnable is not None else f"nothing is known of {gpu.arch}"
         yield Answer(topic="attention", name=name, runs=runs, how=how, source=(runnable or {}).get(name, ""))
 
@@ -108,7 +108,7 @@ def _dispatchers(framework: str, gpu: Gpu) -> Iterator[Answer]:
     for name in launch.DISPATCHERS:
         on_gpu = name in _PLAIN or (None if transports is None else name in transports)
         runs = on_gpu if listed and name in listed else False if listed or on_gpu is False else None
-        how = "" if runs else f"not in {framework}" if listed and name not in listed else f"no kernels for {gpu.arch}"
+        how = "" if runs else f"not in {framework}" if listed and name not in listed else "no kernels for this GPU"
         how = how if runs is not None else f"nothing is known of {gpu.arch if listed else framework}"
         source = "" if name in _PLAIN else (transports or {}).get(name, "")
         yield Answer(topic="dispatcher", name=name, runs=runs, how=how, source=source)

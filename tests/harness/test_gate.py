@@ -218,6 +218,8 @@ def test_a_new_measurement_is_told_apart_from_a_new_projection(make_row) -> None
     assert broken.remeasured
     (same,) = compare([make_row("a", 100, 100)], [make_row("a", 100, 120)]).broken
     assert not same.remeasured
+    (kept,) = compare([make_row("a", 100.123, 100)], [make_row("a", 100.1234567, 120)]).broken  # a file rounds
+    assert not kept.remeasured
 
 
 def test_a_change_is_judged_by_source_and_rows_that_are_new_to_it_stand_apart(make_row) -> None:

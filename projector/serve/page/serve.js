@@ -98,11 +98,11 @@ function drawn(view, query) {
   $('verdict').className = 'verdict o' + view.order; $('verdict').textContent = view.verdict; $('title').textContent = view.title;
   const tile = (value, meaning, more) => h('li', {}, h('b', {}, value), h('span', {}, meaning), h('small', {}, more));
   const impossible = view.order === 2;
-  put('tiles',
-    tile(number(e.middle, 4) + ' s', impossible ? 'a step, if it fitted' : 'a step, expected', `90 %: ${number(e.low)} to ${number(e.high)} s`),
+  const room = tile(gib(Math.abs(view.memory.margin)) + ' GiB', view.memory.margin < 0 ? 'too much' : 'to spare', `of ${gib(view.memory.usable)} usable on the fullest GPU`);
+  const step = tile(number(e.middle, 4) + ' s', impossible ? 'a step, if it fitted' : 'a step, expected', `90 %: ${number(e.low)} to ${number(e.high)} s`);
+  put('tiles', ...(impossible ? [room, step] : [step,
     tile(number(rate / e.middle, 3), 'tokens/s/GPU', `${number(rate / e.high)} to ${number(rate / e.low)}`),
-    tile(percent(made.mfu * made.step_seconds / e.middle), 'MFU', `bubble ${percent(made.bubble)}`),
-    tile(gib(Math.abs(view.memory.margin)) + ' GiB', view.memory.margin < 0 ? 'too much' : 'to spare', `of ${gib(view.memory.usable)} usable on the fullest GPU`));
+    tile(percent(made.mfu * made.step_seconds / e.middle), 'MFU', `bubble ${percent(made.bubble)}`), room]));
   $('uncertain').textContent = `${view.uncertain}. It rests on ${e.rests_on}.${e.unusual ? ' Unusual: ' + e.unusual : ''}`;
   breakdown(made); memory(view.memory); modules(view.activations_by_module); sensitivities(view.sensitivities); timeline(view.timeline);
   $('shell').textContent = view.shell; $('python').textContent = view.python;
@@ -179,10 +179,11 @@ function layouts(found, view, free) {
     for (const [k, v] of Object.entries(each.fields)) query.set(k, Array.isArray(v) ? v.join(',') : v);
     const now = Object.entries(each.fields).every(([k, v]) => String(view.recipe[k] ?? '') === String(v));
     return h('tr', now ? {class: 'now'} : {}, h('td', {}, h('a', {href: '?' + query, 'data-go': String(query)}, each.words)),
-      h('td', {class: 'n'}, number(each.expected.middle)), h('td', {class: 'n'}, number(each.tgs * each.step_seconds / each.expected.middle)), h('td', {class: 'n'}, gib(each.memory.margin)));
+      h('td', {class: 'n'}, each.expected.middle < 1000 ? each.expected.middle.toPrecision(3) : number(each.expected.middle), h('small', {}, `${number(each.expected.low)}–${number(each.expected.high)}`)),
+      h('td', {class: 'n'}, number(each.tgs * each.step_seconds / each.expected.middle)), h('td', {class: 'n'}, gib(each.memory.margin), h('small', {}, each.memory.status.replace('-', ' '))));
   };
-  figure('layouts', 'Best layouts', h('div', {class: 'wide'}, h('table', {}, h('thead', {}, h('tr', {}, ['layout', 'step s', 'tokens/s/GPU', 'GiB to spare'].map((t, i) => h('th', {class: i ? 'n' : ''}, t)))), h('tbody', {}, [...found.best].sort((a, b) => a.expected.middle - b.expected.middle).slice(0, 8).map(row)))),
-    h('p', {class: 'note'}, `${found.counts.combinations.toLocaleString('en')} combinations, ${found.gap === 0 ? 'exact' : `the best of ${number(found.seconds, 2)} s`}; steps as measured runs let expect them.`));
+  figure('layouts', 'Best layouts', h('div', {class: 'wide'}, h('table', {}, h('thead', {}, h('tr', {}, ['layout', 'step s, 90 %', 'tokens/s/GPU', 'GiB to spare'].map((t, i) => h('th', {class: i ? 'n' : ''}, t)))), h('tbody', {}, [...found.best].sort((a, b) => a.expected.middle - b.expected.middle).slice(0, 8).map(row)))),
+    h('p', {class: 'note'}, `${found.counts.combinations.toLocaleString('en')} combinations, ${found.gap === 0 ? 'exact' : `the best of ${number(found.seconds, 2)} s${found.gap ?? found.gap_to_peak ? `, none more than ${number(1 / (1 - (found.gap ?? found.gap_to_peak)))} times as fast` : ''}`}; steps as measured runs let expect them.`));
 }
 
 // -- controls --------------------------------------------------------------------------------------------------------

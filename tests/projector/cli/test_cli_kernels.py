@@ -64,7 +64,7 @@ def test_origami_on_other_devices_is_unsupported(monkeypatch):
 
 
 def _taken(rest: str, **stated: str) -> tuple[dict[str, str], list[str]]:
-    parsed = Namespace(stated={key: (f"--{key}", text) for key, text in stated.items()})
+    parsed = Namespace(neutral=(), stated={key: (f"--{key}", text) for key, text in stated.items()})
     left = take(parsed, rest.split())
     return {key: text for key, (_, text) in parsed.stated.items()}, left
 
@@ -77,7 +77,15 @@ def test_they_mean_what_a_script_that_gives_them_means(
 
 
 @pytest.mark.parametrize(
-    "rest", ["--foo", "--swiglu", "--num-layers-per-virtual-pipeline-stage 4", "--lr 1e-4", "word"]
+    "rest",
+    [
+        "--foo",
+        "--swiglu",
+        "--num-layers-per-virtual-pipeline-stage 4",
+        "--data-parallel-sharding-strategy optim_grads",
+        "--lr 1e-4",
+        "word",
+    ],
 )
 def test_what_decides_no_field_is_left_for_the_error(rest: str) -> None:
     assert _taken(rest) == ({}, rest.split())

@@ -1,11 +1,13 @@
 """``projector search`` on the command line: what it shows, what it keeps, and what it refuses."""
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import command_line
 import pytest
+from asked import says
 from cli_command import DEEPSEEK, MIXTRAL, document, told
 from tabled import tabled
 
@@ -35,6 +37,18 @@ def test_the_document_adds_up() -> None:
     assert speeds == sorted(speeds, reverse=True)
     assert made["gap"] == 0
     assert sum(made["best"][0]["breakdown"].values()) == pytest.approx(made["best"][0]["step_seconds"])
+
+
+@pytest.mark.parametrize("command", ["search", "ask"])
+def test_what_takes_long_says_how_far_it_is_in_a_pipe_too(command: str, monkeypatch, capsys) -> None:
+    quick = (command, *SMALL, "--budget", "0.2s", "--json")
+    assert main([*quick]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("projector.io.progress._FIRST", 0.0)
+    assert main([*quick]) == 0
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line.startswith("0 s: ")
+    assert "combinations" in line
 
 
 def test_the_best_is_written(tmp_path) -> None:
@@ -208,3 +222,52 @@ def test_no_more_gpus_are_asked_for_than_a_longer_look_needs() -> None:
     ends = [each["run"]["middle"]["days"] for each in (longer, first)]
     assert ends[0] < ends[1]
     assert answered(*job, "30p", "--within", str(sum(ends) / 2))[0]["gpus"] == 8
+
+
+@pytest.mark.parametrize("gpus", ["b200", "b200,h100", "b200,mi355x,gb300,h100"])
+def test_an_answer_is_a_screen(gpus: str, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = told("ask", "--model", "qwen3_235b_a22b", "--gpu", gpus, "--gpus", "256", "--budget", "0").splitlines()
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 80
+    several = gpus.split(",")
+    for each in several if len(several) > 1 else ():
+        assert each in lines[2]
+        command = any(f"--gpu {each}" in line for line in lines)
+        assert command or each in lines[-1].partition("starts it on")[2]
+
+
+def test_a_table_keeps_interval_and_verdict_on_a_narrow_terminal(monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    made = told("search", *SMALL, *FIXED)
+    says(made, " 90 %  spare\n", " interval    GiB  memory\n", "  fits\n")
+    assert re.search(r" \d\.\d+–\d\.\d+ ", made)
+
+
+def test_gpus_that_were_chosen_are_said() -> None:
+    words = ("--model", "llama3.1_8b", "--gpu", "h100", "--budget", "0")
+    assert "chosen gpus=4 (the fewest that hold it)" in document("ask", *words)["answers"][0]["assumed"]
+    assert "gpus=" not in " ".join(document("ask", *words, "--gpus", "8")["answers"][0]["assumed"])
+
+
+def test_nothing_is_sharded_among_one_rank() -> None:
+    """Megatron-LM's FSDP on one GPU gains 0.003 % and asks for more memory."""
+    words = (
+        "--model",
+        "flan_t5_large",
+        "--gpu",
+        "mi325x",
+        "--gpus",
+        "1",
+        "--seq",
+        "32k",
+        "--mbs",
+        "8",
+        "--budget",
+        "1",
+    )
+    (answer,) = document("ask", *words)["answers"]
+    assert "FSDP" not in answer["words"]
+    assert not [word for word in answer["start"] if word.startswith("optim_")]
+    (held,) = document("ask", *words, "--data-parallel-sharding", "optim_grads_params")["answers"]
+    assert "FSDP" in held["words"]

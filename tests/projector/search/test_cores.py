@@ -63,10 +63,10 @@ def test_as_many_processes_as_one_likes_find_the_same(monkeypatch, seconds: floa
 def test_each_in_its_own_process_in_order() -> None:
     clock = Clock()
     here = os.getpid()
-    each = clock.beside([lambda i=i: (i, os.getpid()) for i in range(5)], jobs=2)
+    each = clock.beside([lambda tell, i=i: (i, os.getpid()) for i in range(5)], jobs=2)
     assert [i for i, _ in each] == list(range(5))
     assert len({pid for _, pid in each} | {here}) == 6
-    assert clock.beside([os.getpid] * 3, jobs=1) == [here] * 3
+    assert clock.beside([lambda tell: os.getpid()] * 3, jobs=1) == [here] * 3
 
 
 def test_the_clock_counts_the_longest_and_the_others() -> None:
@@ -76,25 +76,46 @@ def test_the_clock_counts_the_longest_and_the_others() -> None:
             math.sqrt(2.0)
 
     clock = Clock()
-    clock.beside([lambda: spin(0.2), lambda: spin(0.05)], jobs=2)
+    clock.beside([lambda tell: spin(0.2), lambda tell: spin(0.05)], jobs=2)
     assert clock.now() >= 0.2
     assert clock.others >= 0.05
     assert clock.others < clock.now()
 
 
 def test_a_mistake_is_raised_here_and_a_lost_process_replaced() -> None:
-    def wrong() -> int:
+    def wrong(tell: Any) -> int:
         raise InputError([Problem("a", "b", "c", "d")])
 
     here = os.getpid()
 
-    def lost() -> int:
+    def lost(tell: Any) -> int:
         if os.getpid() != here:
             os._exit(9)
         return 7
 
-    refusal(Clock().beside, [wrong, lambda: 1], jobs=2, match="expected d")
-    assert Clock().beside([lost, lambda: 1], jobs=2) == [7, 1]
+    refusal(Clock().beside, [wrong, lambda tell: 1], jobs=2, match="expected d")
+    assert Clock().beside([lost, lambda tell: 1], jobs=2) == [7, 1]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_process_tells_on_its_way(jobs: int) -> None:
+    heard: list[tuple[int, str]] = []
+    made = Clock().beside(
+        [lambda tell, i=i: tell(f"half {i}") or i for i in range(3)], jobs, lambda *n: heard.append(n)
+    )
+    assert made == [0, 1, 2]
+    assert sorted(heard) == [(i, f"half {i}") for i in range(3)]
+
+
+def test_pieces_report_as_one_search(monkeypatch) -> None:
+    monkeypatch.setattr(found, "_LARGE", 0)
+    monkeypatch.setattr(cores, "_NEWS", 0.0)
+    heard: list[Any] = []
+    limits = Limits(top=1, jobs=2)
+    made_of = search(made(), H100, Objective(), limits, explained=False, told=lambda *news: heard.append(news))
+    assert len(heard) > 2
+    assert heard[-1][0].enumerated == made_of.counts.enumerated
+    assert min(best for _, best in heard if best is not None) <= made_of.best[0].value
 
 
 def test_a_number_of_projections_is_one_process() -> None:

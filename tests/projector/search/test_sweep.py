@@ -264,3 +264,35 @@ def test_the_whole_run_of_a_row_is_that_of_plan(tmp_path, capsys) -> None:
     assert [row[f"run.{name}"] for name in ("days", "mwh", "cost")] == [
         pytest.approx(middle[name], rel=1e-3) for name in ("days", "mwh", "cost")
     ]
+
+
+def test_flags_are_a_grid_and_stand_in_place_of_a_file(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    fields = ("--set", "tp=1,2", "--set", "data_parallel_sharding=optim")
+    words = ("--model", "llama3.1_8b", "--gpu", "mi355x,b200", "--gpus", "16", *fields, "--price", "2")
+    told = command_line.told("projector", "sweep", *words)
+    head = next(line for line in told.splitlines() if line.startswith("system"))
+    assert {"layout", "90 %", "memory", "MWh", "cost"} <= set(re.split(r"  +", head))
+    assert [line.split()[:2] for line in told.splitlines() if line.endswith(tuple("0123456789"))][-2:] == [
+        ["b200", "16"],
+        ["mi355x", "16"],
+    ]
+    file = written(tmp_path, {**GRID, "recipe": {**GRID["recipe"], "tp": 1}})
+    changed = command_line.document("projector", "sweep", file, "--out", "other.jsonl", *words[2:], "--set", "pp=1")
+    assert {(row["system"], row["gpus"]) for row in changed["best"]} == {("mi355x", 16), ("b200", 16)}
+    assert changed["points"] == 2 * 2 * 2  # systems, tp, micro-batches of the file
+
+
+@pytest.mark.parametrize(
+    ("words", "blamed"),
+    [
+        ("", "FILE: found 'nothing'"),
+        ("--model llama3.1_8b --gpu h100", "--gpus: found 'nothing'"),
+        ("--model llama3.1_8b --gpu h100 --gpus x", "--gpus"),
+        ("--model llama3.1_8b --gpu h100 --gpus 8 --set banana=1", "--set: banana"),
+        ("--model llama3.1_8b --gpu h100 --gpus 8 --set seq_length=long", "--set"),
+    ],
+)
+def test_flags_that_are_no_grid_are_named(words: str, blamed: str) -> None:
+    assert blamed in command_line.refused("projector", "sweep", *words.split())

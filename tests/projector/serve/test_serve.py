@@ -3,6 +3,7 @@
 import builtins
 import json
 import os
+import re
 import shlex
 import sys
 import threading
@@ -65,6 +66,20 @@ def test_a_timeline_ends_with_its_step_and_keeps_its_ends() -> None:
     assert [rank["rank"] for rank in made["ranks"]] == [0, 1]
     assert evenly(64, 5) == [0, 16, 32, 47, 63]
     assert evenly(3, 5) == [0, 1, 2]
+
+
+def test_several_gpus_and_the_fewest_of_each_are_one_question() -> None:
+    question = {"model": "llama3.1_8b", "gpu": "h100,mi300x", "gpus": "min", "budget": "0"}
+    made = answers.answer("ask", question)
+    flags = [word for name, value in question.items() for word in (f"--{name}", value)]
+    told = command_line.document("projector", "ask", *flags)
+    sizes = [(each["cluster"], each["gpus"], each["words"]) for each in made["answers"]]
+    assert sizes == [(each["cluster"], each["gpus"], each["words"]) for each in told["answers"]]
+    assert [name for name, _, _ in sizes] == ["h100_sxm", "mi300x"]
+    asked = {each["name"]: each for each in openapi()["paths"]["/v1/ask"]["get"]["parameters"]}
+    assert not asked["gpu"]["schema"].keys() & {"enum"}
+    for command, gpu in (("ask", "h100,nothing"), ("ask", ",".join(["h100"] * 9)), ("view", "h100,mi300x")):
+        assert computed(command, {**question, "gpu": gpu}).document["errors"][0]["key"] == "gpu"
 
 
 @pytest.mark.parametrize(("change", "key"), tabled("refusals", "questions"))
@@ -176,7 +191,20 @@ def test_the_page_shows_everything_at_every_width(chromium: Any, address: str, w
     assert page.locator("#timeline rect").count() > 20
     assert page.locator("#roofline circle").count() > 5
     assert page.locator("#layouts tbody tr").count() > 2
+    speed, _, room = page.locator("#layouts tbody tr").first.locator("td.n").all_inner_texts()
+    assert re.fullmatch(r"[\d.]+\s+[\d.]+–[\d.]+", speed)
+    assert room.split()[-1] == "fits"
     assert "--tp 2" in page.locator("#shell").inner_text()
+    page.close()
+
+
+@pytest.mark.slow
+def test_an_impossible_run_shows_what_is_missing_and_no_throughput(chromium: Any, address: str) -> None:
+    page = opened(chromium, f"{address}/?{urlencode({**QUESTION, 'model': 'llama3_70b', 'micro_batch_size': 4})}")
+    assert page.locator("#verdict").inner_text().startswith("Does not fit: ")
+    tiles = page.locator("#tiles").inner_text()
+    assert "too much" in tiles.split("if it fitted")[0]
+    assert "tokens/s" not in tiles
     page.close()
 
 
@@ -205,7 +233,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SKILL = ROOT / "examples" / "agents" / "SKILL.md"
 LLAMA = {"model": "llama3.1_8b", "gpu": "h100_sxm", "gpus": 16}
 CALLS: dict[str, dict[str, Any]] = {
-    "ask": {**LLAMA, "recipe": {"budget": 0}},
+    "ask": {"model": "llama3.1_8b", "gpu": "h100,mi300x", "gpus": "min", "recipe": {"budget": 0}},
     "performance": {**LLAMA, "recipe": {"tp": 2, "global_batch_size": 64, "tp_comm_overlap": False}},
     "memory": {**LLAMA, "recipe": {"tp": 2}},
     "search": {**LLAMA, "budget": 0.1, "recipe": {"seq_length": 4096}},
@@ -251,7 +279,8 @@ def test_a_client_calls_every_tool() -> None:
     assert json.loads(found["ask"])["answers"][0]["fits"] is True
     assert json.loads(found["memory"])["memory"]["ranks"]
     assert json.loads(found["search"])["best"]
-    assert json.loads(found["score"])["runs"][0]["verdict"] == "slow"
+    scored = command_line.document("harness", "score", CALLS["score"]["log"])
+    assert json.loads(found["score"])["runs"][0]["verdict"] == scored["runs"][0]["verdict"]
     assert "h100_sxm" in found["names"]
     assert all(expected in refused[name] for name, _, expected in REFUSED)
 
