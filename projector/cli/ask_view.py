@@ -100,7 +100,7 @@ def _front(answers: Sequence[Answer]) -> str:
         if not any(other != own and all(a <= b for a, b in zip(other, own, strict=True)) for other in spent.values())
     ]
     what = "days, MWh and cost" if priced else "days and MWh"
-    return f" In {what} together no other is better than {', '.join(front)}." if len(spent) > 1 else ""
+    return f"; none beats {', '.join(front)} in {what}" if len(spent) > 1 else ""
 
 
 def _cells(answer: Answer) -> dict[str, str]:

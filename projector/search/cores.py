@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 #: What is done in a process; it may tell on its way how far it is.
 Work = Callable[[Callable[[Any], None]], _T]
-_NEWS = 0.3  # seconds between two messages of a process on its way
+_NEWS = 1  # second between two messages of a process on its way
 
 
 def _nothing(number: int, news: Any) -> None: ...

@@ -3,7 +3,7 @@ what would make that one fit."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 from projector.dataclass import dataclass
 from projector.errors import InputError, Problem
@@ -19,10 +19,13 @@ from projector.search.remedies import Remedy, remedies
 from projector.search.space import Space, with_fields
 from projector.search.tree import Tree
 from projector.search.words import words
+from projector.workload.workload import Workload
 
 _GIB = 2.0**30
-_MOST = 2_000  # configurations whose memory is looked at, from the lightest weights on
+_MOST = 1_000  # configurations whose memory is looked at, from the lightest weights on
+_WEIGHED = 512  # groups of configurations whose weights are laid out, from those on which most ranks share them
 _PASSING = ("recompute_", "offload_modules", "cpu_offloading_", "overlap_moe_expert_parallel_comm")
+_Leaf = tuple[int, int, int, int]  # numbers for Tree.fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +79,10 @@ def _nearest(space: Space, cluster: Cluster) -> _Nearest | None:
     """Returns the configuration that needs the least share of the usable memory. Its weights bound what a configuration
     needs: the lightest are looked at first, until no others can need less."""
     tree = Tree(space)
+    groups = sorted(_groups(tree), key=lambda leaves: _alone(tree.shapes[leaves[0][0]], space.base))
     best, least, looked, whole = None, float("inf"), 0, False
-    for weights, leaves in sorted(_branches(tree, cluster), key=lambda each: each[0]):
-        whole = weights >= least
+    for weights, leaves in sorted(_weighed(tree, groups[:_WEIGHED], cluster), key=lambda each: each[0]):
+        whole = weights >= least and len(groups) <= _WEIGHED
         if whole or looked >= _MOST:
             break
         fields = [tree.fields(*leaf) for leaf in leaves]
@@ -86,20 +90,33 @@ def _nearest(space: Space, cluster: Cluster) -> _Nearest | None:
         for each, need in zip(fields, bounds.needs([with_fields(space.base, f) for f in fields], cluster), strict=True):
             if not isinstance(need, str) and need.share < least:
                 best, least = (each, need), need.share
-    return None if best is None else _Nearest(*best, looked if looked >= _MOST and not whole else 0)
+    return (
+        None
+        if best is None
+        else _Nearest(*best, 0 if whole or (looked < _MOST and len(groups) <= _WEIGHED) else looked)
+    )
 
 
-def _branches(tree: Tree, cluster: Cluster) -> Iterator[tuple[float, list[tuple[int, int, int, int]]]]:
-    """Yields groups of configurations with the same weights (numbers for :meth:`Tree.fields`; one for all that differ
-    in what is done once a step), with the share of the memory that their weights need."""
+def _alone(sizes: Option, base: Workload) -> tuple[float, float]:
+    """Returns the shares of all experts and of all other weights that a rank with these ``sizes`` has at the least."""
+    tp, pp, ep, etp = (sizes.get(name, getattr(base.recipe, name)) for name in ("tp", "pp", "ep", "etp"))
+    return 1.0 / (pp * ep * etp), 1.0 / (pp * tp)
+
+
+def _groups(tree: Tree) -> list[list[_Leaf]]:
+    """Returns the configurations with the same weights together, one for all that differ in what is done once a step."""
     kinds = [without(option, *_PASSING) for option in tree.space.layer_options]
-    leaves_of: dict[Hashable, list[tuple[int, int, int, int]]] = {}
+    leaves_of: dict[Hashable, list[_Leaf]] = {}
     for branch in tree.branches():
         sizes = without(tree.shapes[branch.shape], "micro_batch_size")
         for layer, steps in zip(branch.layers, branch.step_options, strict=True):
-            leaves_of.setdefault((sizes, branch.pipe, kinds[layer]), []).append(
-                (branch.shape, branch.pipe, layer, steps[0])
-            )
-    loads = [with_fields(tree.space.base, tree.fields(*leaves[0])) for leaves in leaves_of.values()]
-    for share, leaves in zip(bounds.weights(loads, cluster), leaves_of.values(), strict=True):
+            leaf = branch.shape, branch.pipe, layer, steps[0]
+            leaves_of.setdefault((sizes, branch.pipe, kinds[layer]), []).append(leaf)
+    return list(leaves_of.values())
+
+
+def _weighed(tree: Tree, groups: Sequence[list[_Leaf]], cluster: Cluster) -> Iterator[tuple[float, list[_Leaf]]]:
+    """Yields the groups with the share of the memory that their weights need."""
+    loads = [with_fields(tree.space.base, tree.fields(*leaves[0])) for leaves in groups]
+    for share, leaves in zip(bounds.weights(loads, cluster), groups, strict=True):
         yield 0.0 if isinstance(share, str) else share, leaves

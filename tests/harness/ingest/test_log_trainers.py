@@ -330,7 +330,11 @@ def test_a_log_and_the_table_that_was_made_of_it_are_one_run(tmp_path: Path) -> 
     for paths in ([log, table], [table, log]):
         made = ingest(paths, said=Context(gpu="h100_sxm"))
         assert [row.where for row in made.rows] == ["runs.yaml"]
-        assert "a run that" in str(made.problems[0])
+        assert not made.problems
+    renamed = table.read_text().replace("id: a", "id: another", 1)
+    assert renamed != table.read_text()
+    table.write_text(renamed)
+    assert "a run that" in str(ingest([log, table], said=Context(gpu="h100_sxm")).problems[0])
 
 
 def test_a_place_in_the_code_is_no_timer(tmp_path: Path) -> None:
