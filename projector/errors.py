@@ -6,6 +6,7 @@ import difflib
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import TypeVar
 
 from projector.dataclass import dataclass
@@ -15,6 +16,7 @@ NO_FILE = "no such file"
 _MOST_TEXT = 300
 _MOST_EXPECTED = 3_000
 _MOST_PROBLEMS = 100
+_MOST_LINES = 16_000  # characters of all mistakes together
 _T = TypeVar("_T")
 
 
@@ -75,7 +77,9 @@ class InputError(ValueError):
 
     def lines(self) -> list[str]:
         """Returns what to print, one mistake a line; of thousands the first, and how many more."""
-        shown = [str(problem) for problem in self.problems[:_MOST_PROBLEMS]]
+        texts = [str(problem) for problem in self.problems[:_MOST_PROBLEMS]]
+        lengths = accumulate(map(len, texts))
+        shown = [text for text, length in zip(texts, lengths, strict=True) if length <= _MOST_LINES] or texts[:1]
         more = len(self.problems) - len(shown)
         return [*shown, f"and {more} more mistakes"] if more else shown
 

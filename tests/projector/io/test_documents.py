@@ -200,6 +200,14 @@ def test_thousands_of_mistakes_are_counted() -> None:
     assert len(str(Unsupported("r" * 10**6))) < 5_000
 
 
+def test_long_mistakes_are_few() -> None:
+    long = [Problem("a.yaml", f"key{i}", ["x" * 300] * 24, "a number") for i in range(9)]
+    *shown, last = InputError(long).lines()
+    assert sum(map(len, shown)) <= 16_000
+    assert last == f"and {9 - len(shown)} more mistakes"
+    assert InputError([Problem("a.yaml", "key", "b", "c")] * 3).lines() == ["a.yaml: key: found 'b', expected c"] * 3
+
+
 # The one printer of tables: nothing is cut, whole columns go, and what went is said.
 
 
