@@ -88,9 +88,10 @@ class _Incumbents:
 class BranchAndBound(SearchState):
     """A best-first search through a :class:`Tree`. ``top``: how many groups are wanted, and the best of a second layout
     beside them; ``deadline``: the second by ``now`` at which to stop; ``max_projections``: how many projections to stop
-    after; ``seeds``: configurations that fit and are already projected; ``blocks``: seconds of blocks that earlier
-    searches priced; ``memory_limit``: the share of the usable memory that a configuration may need; ``safe_limit``: the
-    share up to which it surely fits. The search finds the best of all that fits and the best of all that surely fits."""
+    after; ``seeds``: configurations that fit and are already projected; ``blocks``, ``weights``: what earlier searches
+    around the same base found: seconds of blocks, and shares of the memory that weights need; ``memory_limit``: the share
+    of the usable memory that a configuration may need; ``safe_limit``: the share up to which it surely fits. The search
+    finds the best of all that fits and the best of all that surely fits."""
 
     tree: Tree
     cluster: Cluster
@@ -103,6 +104,7 @@ class BranchAndBound(SearchState):
     progress: Callable[[Counts, float | None], None] = lambda *_: None
     seeds: Sequence[Candidate] = ()
     blocks: Blocks = field(default_factory=dict)
+    weights: dict[Hashable, float | str] = field(default_factory=dict)
     memory_limit: float = 1.0
     safe_limit: float = 1.0
 
@@ -111,7 +113,7 @@ class BranchAndBound(SearchState):
         self._ties = count()
         self._seconds_per_node = dict[str, float]()  # CPU seconds of a node, by method, when it last ran
         self._incumbents, self._safe_incumbents = _Incumbents(self.top), _Incumbents(self.top)
-        self._weight_shares: dict[Hashable, float | str] = {}
+        self._weight_sizes = dict[tuple[int, int], Hashable]()
         self.refused = self.tree.refused
         self._block_bounds = BlockBounds(self.cluster, self.blocks)
         options, kinds = self.tree.space.layer_options, dict[Hashable, int]()
@@ -119,6 +121,7 @@ class BranchAndBound(SearchState):
         self._switch_groups = [kinds.setdefault(without(option, *_TIME_ONLY), len(kinds)) for option in options]
         self._layer_keys = [without(option, *number) for option in options]
         self._relaxed_keys = [without({**option, **_NO_RECOMPUTE}, *number) for option in options]
+        self._step_keys = [without(option) for option in self.tree.space.step_options]
         self._weight_keys = [without(option, *_TIME_ONLY, _EXPERT_OVERLAP) for option in options]
         self._added: set[str] = set()
         self.add(self.seeds)
@@ -225,18 +228,13 @@ class BranchAndBound(SearchState):
 
     def _prune_by_weights(self, nodes: Sequence[Node]) -> list[tuple[Node, Workload]]:
         """Returns the nodes whose weights alone fit, or nearly, each with its first workload; counts the others."""
-        keys: list[Hashable] = []
-        new: dict[Hashable, Workload] = {}
-        for node in nodes:
-            sizes = tuple(v for k, v in self.tree.shapes[node.shape].items() if k != "micro_batch_size")
-            keys.append((sizes, node.pipe, self._weight_keys[node.layer], self.tree.accumulates[node.shape]))
-            if keys[-1] not in self._weight_shares and keys[-1] not in new:
-                new[keys[-1]] = self._first_workload(node)
-        for key, share in zip(new, bounds.weights(list(new.values()), self.cluster), strict=True):
-            self._weight_shares[key] = share
+        keys = [self._weight_key(node) for node in nodes]
+        new = {key: node for key, node in zip(keys, nodes, strict=True) if key not in self.weights}
+        loads = [self._first_workload(node) for node in new.values()]
+        self.weights.update(zip(new, bounds.weights(loads, self.cluster), strict=True))
         kept: list[tuple[Node, Workload]] = []
         for node, key in zip(nodes, keys, strict=True):
-            share = self._weight_shares[key]
+            share = self.weights[key]
             if isinstance(share, str):
                 self._count_unsupported(share, node.number)
             elif share > BETTER * self.memory_limit:
@@ -245,6 +243,15 @@ class BranchAndBound(SearchState):
                 safe = share <= BETTER * self.safe_limit
                 kept.append((node if safe else replace(node, safe=False), self._first_workload(node)))
         return kept
+
+    def _weight_key(self, node: Node) -> Hashable:
+        """Returns what the weights of the first configuration below ``node`` depend on."""
+        place = node.shape, node.pipe
+        if (sizes := self._weight_sizes.get(place)) is None:
+            shape = self.tree.shapes[node.shape]
+            sizes = without({**shape, **self.tree.space.pipelines(shape["pp"])[node.pipe]}, "micro_batch_size")
+            self._weight_sizes[place] = sizes = sizes, self.tree.accumulates[node.shape]
+        return sizes, self._weight_keys[node.layer], self._step_keys[self._first_step(node)]
 
     def _add_branches(self, nodes: Sequence[Node]) -> None:
         self._push([(0.0, *each) for each in self._prune_by_weights(nodes)])
@@ -269,10 +276,12 @@ class BranchAndBound(SearchState):
 
     def _first_workload(self, node: Node) -> Workload:
         """Returns the first configuration below ``node``, with the fewest overlaps."""
-        numbers = self.tree.space.step_options
-        chosen = min(node.step_options, key=lambda i: bool(numbers[i].get("overlap_grad_reduce")))
-        fields = self.tree.fields(node.shape, node.pipe, node.layer, chosen)
+        fields = self.tree.fields(node.shape, node.pipe, node.layer, self._first_step(node))
         return with_fields(self.tree.space.base, {**fields, **_NO_RECOMPUTE} if node.relaxed else fields)
+
+    def _first_step(self, node: Node) -> int:
+        options = self.tree.space.step_options
+        return min(node.step_options, key=lambda i: bool(options[i].get("overlap_grad_reduce")))
 
     def _count_unsupported(self, reason: str, number: int) -> None:
         self.reasons[reason.split("\n")[0]] += number

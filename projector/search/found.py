@@ -4,7 +4,7 @@ loses, and what binds."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any
@@ -200,6 +200,7 @@ class _Searcher:
     progress: Callable[[Counts, float | None], None]
     safe_limit: float
     blocks: Blocks = field(default_factory=dict)
+    weights: dict[Hashable, float | str] = field(default_factory=dict)
     projected: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     clock: Clock = field(default_factory=Clock)
 
@@ -238,6 +239,7 @@ class _Searcher:
             "settings": self.settings,
             "now": self.clock.now,
             "blocks": self.blocks,
+            "weights": self.weights,
             "safe_limit": self.safe_limit,
             "top": self.limits.top,
             "deadline": self.limits.seconds,
