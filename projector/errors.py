@@ -16,7 +16,7 @@ NO_FILE = "no such file"
 _MOST_TEXT = 300
 _MOST_EXPECTED = 3_000
 _MOST_PROBLEMS = 100
-_MOST_LINES = 16_000  # characters of all mistakes together
+_MOST_LINES = 16_384  # characters of all mistakes together
 _T = TypeVar("_T")
 
 
