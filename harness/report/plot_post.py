@@ -138,10 +138,12 @@ def _strip(axes: Any, place: int, ratios: Any, theme: Theme) -> None:
         way = 1 if edge > 1 else -1
         words = ", ".join(f"{r:.2g}×" for r in beyond if way * r > way * edge)
         if words:
-            at, side = edge * 1.02**way, "left" if edge > 1 else "right"
+            at = edge * 1.02**way
             axes.plot([at], [place], marker, color=theme.wrong, markersize=6, zorder=6, clip_on=False)
-            look = {"textcoords": "offset points", "ha": side, "va": "center", "fontsize": 7, "color": theme.ink}
-            axes.annotate(words, (at, place), xytext=(5 * way, 0), **look)
+            look = {"textcoords": "offset points", "ha": "left", "va": "center", "fontsize": 7, "color": theme.ink}
+            axes.annotate(
+                words, (at, place), xytext=(5, 0 if edge > 1 else 7), **look
+            )  # names of sources stand on the left
 
 
 def what_if(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
