@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
 from heapq import heappop, heappush
@@ -27,7 +26,7 @@ from projector.many import project_many
 from projector.search import bounds
 from projector.search.axes import Option
 from projector.search.bounds import BlockBounds, Blocks
-from projector.search.nodes import Candidate, Counts, Node, layout_of, without
+from projector.search.nodes import Candidate, Counts, Incumbents, Node, SearchState, layout_of, without
 from projector.search.objective import Objective
 from projector.search.space import with_fields
 from projector.search.tree import Tree
@@ -48,40 +47,6 @@ _NO_RECOMPUTE: Mapping[str, Any] = {
 }
 _TIME_ONLY = "recompute_", "offload_modules", "cpu_offloading_"  # prefixes of switches that only add time to a layer
 _EXPERT_OVERLAP = "overlap_moe_expert_parallel_comm"  # a switch that changes no weight and no workspace
-
-
-@dataclass(kw_only=True)
-class SearchState:
-    """What a search has found so far, and what it reports to a search through a larger space. ``near_misses``: bound,
-    share of the memory and fields of configurations that need little more than there is, or may not fit; ``reasons``: how
-    many configurations no model covers, by reason; ``refused``: see :class:`Tree`; ``open_bound``: the lowest bound of a
-    wanted node that was not expanded; ``all_bounded``: whether every configuration has a bound; ``projected``: (seconds,
-    bytes, share of the memory) by :meth:`BranchAndBound.name` of the fields, those of earlier searches included."""
-
-    counts: Counts = field(default_factory=Counts)
-    hits: list[Candidate] = field(default_factory=list)
-    near_misses: list[tuple[float, float, Option]] = field(default_factory=list)
-    reasons: Counter[str] = field(default_factory=Counter)
-    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
-    open_bound: float = float("inf")
-    all_bounded: bool = True
-    projected: dict[str, tuple[float, float, float]] = field(default_factory=dict)
-
-
-class _Incumbents:
-    """The lowest values so far, by group and by layout. ``cutoff``: the value of the last group that is wanted; higher
-    bounds are pruned."""
-
-    def __init__(self, top: int) -> None:
-        self._top, self._best = top, dict[Hashable, float]()
-        self.layouts, self.cutoff = dict[Hashable, float](), float("inf")
-
-    def add(self, group: Hashable, layout: Hashable, value: float) -> None:
-        if value < self._best.get(group, float("inf")):
-            self._best[group] = value
-            self.layouts[layout] = min(value, self.layouts.get(layout, value))
-            if len(self._best) >= self._top:
-                self.cutoff = sorted(self._best.values())[self._top - 1]
 
 
 @dataclass
@@ -112,7 +77,7 @@ class BranchAndBound(SearchState):
         self._heap: list[tuple[float, int, Node]] = []
         self._ties = count()
         self._seconds_per_node = dict[str, float]()  # CPU seconds of a node, by method, when it last ran
-        self._incumbents, self._safe_incumbents = _Incumbents(self.top), _Incumbents(self.top)
+        self._incumbents, self._safe_incumbents = Incumbents(self.top), Incumbents(self.top)
         self._weight_sizes = dict[tuple[int, int], Hashable]()
         self.refused = self.tree.refused
         self._block_bounds = BlockBounds(self.cluster, self.blocks)
@@ -121,7 +86,6 @@ class BranchAndBound(SearchState):
         self._switch_groups = [kinds.setdefault(without(option, *_TIME_ONLY), len(kinds)) for option in options]
         self._layer_keys = [without(option, *number) for option in options]
         self._relaxed_keys = [without({**option, **_NO_RECOMPUTE}, *number) for option in options]
-        self._step_keys = [without(option) for option in self.tree.space.step_options]
         self._weight_keys = [without(option, *_TIME_ONLY, _EXPERT_OVERLAP) for option in options]
         self._added: set[str] = set()
         self.add(self.seeds)
@@ -251,7 +215,7 @@ class BranchAndBound(SearchState):
             shape = self.tree.shapes[node.shape]
             sizes = without({**shape, **self.tree.space.pipelines(shape["pp"])[node.pipe]}, "micro_batch_size")
             self._weight_sizes[place] = sizes = sizes, self.tree.accumulates[node.shape]
-        return sizes, self._weight_keys[node.layer], self._step_keys[self._first_step(node)]
+        return sizes, self._weight_keys[node.layer]
 
     def _add_branches(self, nodes: Sequence[Node]) -> None:
         self._push([(0.0, *each) for each in self._prune_by_weights(nodes)])
@@ -276,12 +240,10 @@ class BranchAndBound(SearchState):
 
     def _first_workload(self, node: Node) -> Workload:
         """Returns the first configuration below ``node``, with the fewest overlaps."""
-        fields = self.tree.fields(node.shape, node.pipe, node.layer, self._first_step(node))
+        numbers = self.tree.space.step_options
+        chosen = min(node.step_options, key=lambda i: bool(numbers[i].get("overlap_grad_reduce")))
+        fields = self.tree.fields(node.shape, node.pipe, node.layer, chosen)
         return with_fields(self.tree.space.base, {**fields, **_NO_RECOMPUTE} if node.relaxed else fields)
-
-    def _first_step(self, node: Node) -> int:
-        options = self.tree.space.step_options
-        return min(node.step_options, key=lambda i: bool(options[i].get("overlap_grad_reduce")))
 
     def _count_unsupported(self, reason: str, number: int) -> None:
         self.reasons[reason.split("\n")[0]] += number

@@ -22,10 +22,10 @@ from projector.projection import Projection, project
 from projector.search.axes import Option
 from projector.search.binding import Binding, bindings
 from projector.search.bounds import Blocks, roomier
-from projector.search.branch_and_bound import BranchAndBound, SearchState
+from projector.search.branch_and_bound import BranchAndBound
 from projector.search.cores import Clock
 from projector.search.explore import gains
-from projector.search.nodes import Candidate, Counts, layout_of
+from projector.search.nodes import Candidate, Counts, SearchState, layout_of
 from projector.search.objective import Objective
 from projector.search.opening import around, descend
 from projector.search.space import Space, with_fields

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
-from dataclasses import fields
+from dataclasses import field, fields
 
 from projector.dataclass import dataclass
 from projector.search.axes import Option
@@ -42,6 +43,41 @@ class Candidate:
     seconds: float
     memory: float
     share: float = 0.0
+
+
+@dataclass(kw_only=True)
+class SearchState:
+    """What a search has found so far, and what it reports to a search through a larger space. ``near_misses``: bound,
+    share of the memory and fields of configurations that need little more than there is, or may not fit; ``reasons``: how
+    many configurations no model covers, by reason; ``refused``: how many combinations, by (field, what its rule expects);
+    ``open_bound``: the lowest bound of a wanted node that was not expanded; ``all_bounded``: whether every configuration
+    has a bound; ``projected``: (seconds, bytes, share of the memory) by the text of the fields, earlier searches
+    included."""
+
+    counts: Counts = field(default_factory=Counts)
+    hits: list[Candidate] = field(default_factory=list)
+    near_misses: list[tuple[float, float, Option]] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    open_bound: float = float("inf")
+    all_bounded: bool = True
+    projected: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+
+
+class Incumbents:
+    """The lowest values so far, by group and by layout. ``cutoff``: the value of the last group that is wanted; higher
+    bounds are pruned."""
+
+    def __init__(self, top: int) -> None:
+        self._top, self._best = top, dict[Hashable, float]()
+        self.layouts, self.cutoff = dict[Hashable, float](), float("inf")
+
+    def add(self, group: Hashable, layout: Hashable, value: float) -> None:
+        if value < self._best.get(group, float("inf")):
+            self._best[group] = value
+            self.layouts[layout] = min(value, self.layouts.get(layout, value))
+            if len(self._best) >= self._top:
+                self.cutoff = sorted(self._best.values())[self._top - 1]
 
 
 @dataclass(frozen=True, slots=True)

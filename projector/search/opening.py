@@ -16,8 +16,8 @@ from typing import Any
 
 from projector.parameter import parameter
 from projector.search.axes import Axis, Option
-from projector.search.branch_and_bound import BranchAndBound, SearchState
-from projector.search.nodes import Candidate, Counts
+from projector.search.branch_and_bound import BranchAndBound
+from projector.search.nodes import Candidate, Counts, SearchState
 from projector.search.space import PIPELINE, Space
 
 _SHARDING = "data_parallel_sharding"
