@@ -22,8 +22,8 @@ from projector.search.words import words
 from projector.workload.workload import Workload
 
 _GIB = 2.0**30
-_MOST = 1_000  # configurations whose memory is looked at, from the lightest weights on
-_WEIGHED = 512  # groups of configurations whose weights are laid out, from those on which most ranks share them
+_MOST = 2_000  # configurations whose memory is looked at, from the lightest weights on
+_WEIGHED = 4_096  # groups of configurations whose weights are laid out, from those on which most ranks share them
 _PASSING = ("recompute_", "offload_modules", "cpu_offloading_", "overlap_moe_expert_parallel_comm")
 _Leaf = tuple[int, int, int, int]  # numbers for Tree.fields
 

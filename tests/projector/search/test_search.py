@@ -25,7 +25,7 @@ from projector.search.nodes import Candidate, Node
 from projector.search.objective import Objective
 from projector.search.space import space, with_fields
 from projector.search.tree import Tree
-from projector.search.unfit import unfit
+from projector.search.unfit import _nearest, unfit
 from tests.searched import H100, SEEDS, base, brute, every_layout, small
 
 
@@ -311,3 +311,15 @@ def test_something_is_found_soon_whatever_kinds_of_sharding_are_asked_for() -> N
         made = space(stated, here, only={"data_parallel_sharding": levels})
         found = search(made, here, Objective(), Limits(seconds=0.1), explained=False)
         assert found.best[0].fields["data_parallel_sharding"] in levels
+
+
+def test_the_nearest_is_looked_for_where_most_ranks_share_weights(monkeypatch) -> None:
+    few = {"micro_batch_size": (1,), "recompute_granularity": ("full",), "data_parallel_sharding": ("no_shard",)}
+    made = space(base("llama3_70b", 16), H100, only=few)
+    whole = _nearest(made, H100)
+    monkeypatch.setattr("projector.search.unfit._WEIGHED", 16)
+    part = _nearest(made, H100)
+    assert whole
+    assert part
+    assert part.looked
+    assert whole.need.share <= part.need.share < 1.3 * whole.need.share
